@@ -7,6 +7,7 @@
 mod run_support;
 
 use std::{
+    fs::{self, File},
     io::Read as _,
     process::{Command, Stdio},
     thread,
@@ -15,9 +16,12 @@ use std::{
 
 use gaggle_channels::testing::RedisServer;
 use nix::sys::signal::SigSet;
-use rustix::process::{Signal, kill_process};
+use rustix::{
+    io::ioctl_fionread,
+    process::{Signal, kill_process},
+};
 
-use run_support::{Running, finish, gaggle, pid};
+use run_support::{Running, finish, gaggle, is_stopped, pid, wait_until};
 
 #[test]
 fn max_wait_bounds_connecting() {
@@ -77,4 +81,73 @@ fn missing_descriptors_are_wrong_use() {
             assert!(exit == Some(0) || limit < 24, "{limit}: {err}");
         }
     }
+}
+
+/// A run whose watchdog is stopped with the order to watch the command, and that watchdog.
+#[cfg(target_os = "linux")]
+fn start_unwatched(redis: &RedisServer) -> (Running, String) {
+    for _ in 0..100 {
+        let job = ["--json", "k", "--", "sh", "-c", "echo ran; sleep 60"];
+        let run = Running::start_waiting(gaggle(&redis.url(), &job));
+        let id = run.process.id().to_string();
+        let children = || fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
+        while children().is_empty() {}
+        stop(&id);
+        // Stopped between the starts of the two, it has ordered nothing.
+        if let [watchdog] = children().split_whitespace().collect::<Vec<_>>()[..] {
+            wait_until(|| pending(watchdog, 1) > 0);
+            stop(watchdog);
+            run.signal(Signal::CONT);
+            wait_until(|| pending(watchdog, 0) > 0);
+            return (run, watchdog.to_owned());
+        }
+        run.signal(Signal::TERM);
+        run.signal(Signal::CONT);
+        run.finish();
+    }
+    panic!("each run had started its command when it was stopped");
+}
+
+#[cfg(target_os = "linux")]
+fn stop(process: &str) {
+    kill_process(pid(process), Signal::STOP).unwrap();
+    wait_until(|| is_stopped(process));
+}
+
+/// The bytes that were written to a pipe of a process and not read.
+#[cfg(target_os = "linux")]
+fn pending(process: &str, descriptor: u8) -> u64 {
+    let pipe = File::open(format!("/proc/{process}/fd/{descriptor}")).unwrap();
+    ioctl_fionread(pipe).unwrap()
+}
+
+/// The signal comes when the watchdog watches the command, which `gaggle run` does not know.
+#[cfg(target_os = "linux")]
+#[test]
+fn interrupted_run_has_run_nothing() {
+    let redis = RedisServer::start();
+    let (run, watchdog) = start_unwatched(&redis);
+    stop(&run.process.id().to_string());
+    kill_process(pid(&watchdog), Signal::CONT).unwrap();
+    wait_until(|| pending(&watchdog, 1) > 0);
+    // Long enough for the command to print its line, if it runs.
+    thread::sleep(Duration::from_millis(200));
+    run.signal(Signal::TERM);
+    run.signal(Signal::CONT);
+    let (code, out, err) = run.finish();
+    assert_eq!(code, Some(143), "{err}");
+    let is_interrupted = err.contains("\"interrupted\"");
+    assert!(!is_interrupted || out.is_empty(), "it has run: {out}{err}");
+    assert!(is_interrupted || err.contains("\"signalled\""), "{err}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn watchdog_that_ends_before_it_watches_starts_nothing() {
+    let redis = RedisServer::start();
+    let (run, watchdog) = start_unwatched(&redis);
+    kill_process(pid(&watchdog), Signal::KILL).unwrap();
+    let (code, out, err) = run.finish();
+    assert_eq!((code, out.as_str()), (Some(125), ""), "{err}");
+    assert!(err.contains("the command was not started") && err.contains("\"unlocked\""), "{err}");
 }

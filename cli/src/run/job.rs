@@ -81,18 +81,18 @@ pub(super) async fn run(
         hold_until: BootClock.now().after(settings.max_hold),
         terminal: Terminal::default(),
     };
-    let prepared = tokio::select! {
+    let not_started = tokio::select! {
         biased;
         signal = signals.fatal() => {
-            Some(End::NotStarted(super::lock::interrupted(settings, signal)))
+            Ok(Some(End::NotStarted(super::lock::interrupted(settings, signal))))
         }
-        () = guard.lost() => Some(End::Lost(Reason::NotStarted)),
-        started = job.start() => started?,
+        () = guard.lost() => Ok(Some(End::Lost(Reason::NotStarted))),
+        prepared = job.prepare() => prepared,
     };
-    match prepared {
+    match not_started.transpose() {
         Some(end) => {
             job.kill().await;
-            Ok(end)
+            end
         }
         None => job.watch(signals).await,
     }
@@ -115,8 +115,8 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// Waits until the command's process has stopped itself, has it watched, and lets it run.
-    async fn start(&mut self) -> io::Result<Option<End>> {
+    /// Waits until the command's process has stopped itself, and has it watched.
+    async fn prepare(&mut self) -> io::Result<Option<End>> {
         self.watchdog.ready().await?;
         loop {
             match self.command.state()? {
@@ -133,12 +133,14 @@ impl Job<'_> {
             kill_before: span_nanos(self.kill_before),
         };
         self.watchdog.order(order).await?;
-        // The watchdog lets it run.
         self.watchdog.ready().await?;
-        Ok(None)
+        // A deadline that passed while this process was suspended is noticed late elsewhere.
+        Ok((!self.guard.is_valid()).then_some(End::Lost(Reason::NotStarted)))
     }
 
+    /// Lets the command run, which it has not before, and returns when it has ended.
     async fn watch(mut self, signals: &mut Signals) -> io::Result<End> {
+        self.command.resume();
         let mut reports = interval(self.settings);
         let (mut kill_at, mut is_killed, mut is_denied) = (None, false, false);
         // Whether processes that left the group are not to run on.

@@ -45,8 +45,8 @@ const WITHOUT_EFFECT: [Signal; 7] = [
 /// The end of the orders without [`Order::Left`] is the end of `gaggle run`: the command is killed.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) enum Order {
-    /// Watch this process group under this deadline, and let it run unless that has passed. The
-    /// other times are how long before it SIGTERM and SIGKILL are due. Acknowledged.
+    /// Watch this process group under this deadline. The other times are how long before it SIGTERM
+    /// and SIGKILL are due. Acknowledged: from here on the command may run.
     Watch { group: i32, nonce: Nonce, until: u64, term_before: u64, kill_before: u64 },
     /// The lock was extended: a later deadline.
     Until(u64),

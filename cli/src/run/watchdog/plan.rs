@@ -23,8 +23,6 @@ pub(super) struct Plan {
     kill_before: Duration,
     term_at: Option<Instant>,
     kill_at: Option<Instant>,
-    /// Whether the command may run.
-    is_started: bool,
     verdict: Verdict,
     /// No order follows that the command survives: it has ended, or `gaggle run` has.
     is_leaving: bool,
@@ -36,14 +34,12 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// For a command that has not started.
     pub(super) fn new(until: Instant, term_before: Duration, kill_before: Duration) -> Self {
         Self {
             term_before,
             kill_before,
             term_at: Some(until.before(term_before)),
             kill_at: Some(until.before(kill_before)),
-            is_started: false,
             verdict: Verdict::Untouched,
             is_leaving: false,
             with_others: false,
@@ -117,7 +113,7 @@ impl Plan {
         [self.term_at, self.kill_at, self.check_at].into_iter().flatten().min()
     }
 
-    /// The next signal that is due. The first lets the command run, if that is before the others.
+    /// The next signal that is due.
     pub(super) fn act(&mut self, now: Instant) -> Option<Signal> {
         let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
         if is_due(self.kill_at) {
@@ -132,8 +128,7 @@ impl Plan {
             self.touch(Verdict::Terminated);
             return Some(Signal::TERM);
         }
-        let starts = !std::mem::replace(&mut self.is_started, true) && self.term_at.is_some();
-        starts.then_some(Signal::CONT)
+        None
     }
 
     pub(super) fn is_check_due(&self, now: Instant) -> bool {
@@ -180,9 +175,7 @@ mod tests {
 
     /// A deadline at 100 ms, with SIGTERM 30 ms and SIGKILL 5 ms earlier.
     fn watching() -> Plan {
-        let mut plan = Plan::new(at(100), Duration::from_millis(30), Duration::from_millis(5));
-        assert_eq!(plan.act(at(0)), Some(Signal::CONT));
-        plan
+        Plan::new(at(100), Duration::from_millis(30), Duration::from_millis(5))
     }
 
     fn left(ms: u64, with_others: bool) -> Order {
@@ -207,7 +200,7 @@ mod tests {
     fn sigkill_that_is_due_waits_for_no_sigterm() {
         let mut plan = watching();
         assert_eq!((plan.act(at(95)), plan.act(at(999))), (Some(Signal::KILL), None));
-        let mut late = Plan::new(at(100), Duration::from_millis(30), Duration::from_millis(5));
+        let mut late = watching();
         assert_eq!((late.act(at(70)), late.act(at(71))), (Some(Signal::TERM), None));
     }
 
