@@ -209,8 +209,7 @@ pub(super) fn members(
     let redis = || redis.expect("`Selection::check` has passed");
     let is_tls = setup.channel == Some(ChannelName::Tls);
     let secret = is_tls.then(|| Secret::new(run)).transpose()?;
-    let of_secret = |secret: &Secret| format!("&secret_file={}", secret.path().display());
-    let tcp_options = secret.as_ref().map(of_secret).unwrap_or_default();
+    let tcp_options = secret.as_ref().map(Secret::option).unwrap_or_default();
     let names: Vec<_> = (0..members).map(|member| format!("m{member}")).collect();
     let members = names.join(",");
     let family = name(setup.strategy);

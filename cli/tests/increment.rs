@@ -5,7 +5,11 @@
 
 mod run_support;
 
-use std::process::{Command, Output, Stdio};
+use std::{
+    ffi::OsStr,
+    os::unix::ffi::OsStrExt as _,
+    process::{Command, Output, Stdio},
+};
 
 use gaggle_channels::testing::RedisServer;
 use run_support::{Running, has_ended, pid, wait_until};
@@ -148,6 +152,34 @@ fn counter_of_processes_is_a_file_that_is_removed() {
     assert!(out.contains("counter: a file in the temporary directory"), "{out}");
     // Fails unless it is empty.
     std::fs::remove_dir(&directory).unwrap();
+}
+
+#[test]
+fn temporary_directory_that_is_not_utf8_is_named() {
+    let options: &[&str] =
+        if cfg!(feature = "tls") { &["--processes", "--channel=tls"] } else { &["--processes"] };
+    for option in options {
+        let mut command = gaggle();
+        command.arg(option).env("TMPDIR", OsStr::from_bytes(b"/tmp/\xff"));
+        let output = command.output().unwrap();
+        let err = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{err}");
+        assert!(err.contains(r#"TMPDIR "/tmp/\xFF" is not UTF-8: set it"#), "{err}");
+    }
+}
+
+#[cfg(feature = "tls")]
+#[test]
+fn secret_may_be_in_any_directory() {
+    let name = format!("gaggle increment-&%41+#é-{}", std::process::id());
+    let directory = std::env::temp_dir().join(name);
+    std::fs::create_dir(&directory).unwrap();
+    let mut command = gaggle();
+    command.args(["--channel", "tls", "--members", "2", "--increments", "2"]);
+    let output = command.env("TMPDIR", &directory).output().unwrap();
+    // Fails unless it is empty.
+    std::fs::remove_dir(&directory).unwrap();
+    assert!(output.status.success(), "{output:?}");
 }
 
 #[test]

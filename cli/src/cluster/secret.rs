@@ -1,16 +1,16 @@
 //! The shared secret of the members of one run.
 
 use std::{
-    env,
     fs::{self, OpenOptions},
     io::Write as _,
     os::unix::fs::OpenOptionsExt as _,
-    path::{Path, PathBuf},
+    path::PathBuf,
 };
 
 use gaggle::Nonce;
+use url::form_urlencoded::byte_serialize;
 
-use crate::failure::Failure;
+use crate::{failure::Failure, utf8::temporary_directory};
 
 /// A secret in a file of the temporary directory, which is removed at the end.
 #[derive(Debug)]
@@ -20,15 +20,18 @@ impl Secret {
     pub(super) fn new(run: &str) -> Result<Self, Failure> {
         // Twice the 74 random bits of a nonce.
         let secret = [Nonce::random(), Nonce::random()].map(|nonce| nonce.to_string()).concat();
-        let path = env::temp_dir().join(format!("gaggle-secret-{run}"));
+        let path = temporary_directory()?.join(format!("gaggle-secret-{run}"));
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
         file.and_then(|mut file| file.write_all(secret.as_bytes()))
             .map_err(|error| Failure::new(path.display().to_string()).because(&error))?;
         Ok(Self(path))
     }
 
-    pub(super) fn path(&self) -> &Path {
-        &self.0
+    /// The option of a URL that names the file.
+    pub(super) fn option(&self) -> String {
+        let path: String = byte_serialize(self.0.as_os_str().as_encoded_bytes()).collect();
+        // A `+` is itself in the URLs of this project.
+        format!("&secret_file={}", path.replace('+', "%20"))
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeMap,
-    env,
     fs::{self, DirBuilder},
     io,
     os::unix::fs::DirBuilderExt as _,
@@ -17,7 +16,7 @@ use gaggle::Nonce;
 use redis::{ErrorKind, RedisError, aio::MultiplexedConnection};
 use serde::{Deserialize, Serialize};
 
-use crate::{cluster, failure::Failure};
+use crate::{cluster, failure::Failure, utf8::temporary_directory};
 
 /// The store of the counters, which has only GET and SET.
 pub(super) enum Store {
@@ -51,7 +50,7 @@ pub(super) struct Folder(PathBuf);
 
 impl Folder {
     pub(super) fn new() -> Result<Self, Failure> {
-        let path = env::temp_dir().join(format!("gaggle-increment-{}", Nonce::random()));
+        let path = temporary_directory()?.join(format!("gaggle-increment-{}", Nonce::random()));
         let created = DirBuilder::new().mode(0o700).create(&path);
         created.map_err(|error| in_folder(&path, &error))?;
         Ok(Self(path))
