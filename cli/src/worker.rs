@@ -56,17 +56,22 @@ impl Worker {
     }
 }
 
-/// In a worker: the parent's orders. The end of standard input ends the process.
-pub(crate) fn orders<T: DeserializeOwned + Send + 'static>() -> mpsc::Receiver<T> {
+/// In a worker: the parent's orders, each first seen by `look`. The end of standard input drops
+/// `look` and ends the process.
+pub(crate) fn orders<T: DeserializeOwned + Send + 'static>(
+    mut look: impl FnMut(&T) + Send + 'static,
+) -> mpsc::Receiver<T> {
     let (sender, orders) = mpsc::channel(1);
     // A thread, because a runtime waits at its end for a task that reads standard input.
     thread::spawn(move || {
         for line in io::stdin().lock().lines() {
             let Ok(order) = line.and_then(|line| Ok(serde_json::from_str(&line)?)) else { break };
+            look(&order);
             if sender.blocking_send(order).is_err() {
                 return;
             }
         }
+        drop(look);
         std::process::exit(2);
     });
     orders

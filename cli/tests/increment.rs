@@ -8,6 +8,7 @@ mod run_support;
 use std::{
     ffi::OsStr,
     os::unix::ffi::OsStrExt as _,
+    path::Path,
     process::{Command, Output, Stdio},
 };
 
@@ -239,7 +240,7 @@ fn invalid_options_exit_2_and_say_why() {
 #[test]
 fn signal_ends_the_run_and_its_workers() {
     for signal in [Signal::INT, Signal::TERM] {
-        let (run, workers) = long_run();
+        let (run, workers) = long_run(&std::env::temp_dir());
         run.signal(signal);
         assert_eq!(run.finish().0, Some(128 + signal.as_raw()));
         wait_until(|| workers.iter().all(|worker| has_ended(worker)));
@@ -247,9 +248,9 @@ fn signal_ends_the_run_and_its_workers() {
 }
 
 /// A run with its five worker processes.
-fn long_run() -> (Running, Vec<String>) {
+fn long_run(directory: &Path) -> (Running, Vec<String>) {
     let mut command = gaggle();
-    command.args(["--processes", "--increments", "100000", "--json"]);
+    command.args(["--processes", "--increments", "100000", "--json"]).env("TMPDIR", directory);
     let (run, mut workers) = (Running::start_waiting(command), Vec::new());
     wait_until(|| {
         workers = children(run.process.id());
@@ -259,16 +260,25 @@ fn long_run() -> (Running, Vec<String>) {
 }
 
 #[test]
-fn workers_end_with_their_parent() {
-    let (run, workers) = long_run();
+fn workers_end_with_their_parent_and_its_folder() {
+    let id = std::process::id();
+    let directory = std::env::temp_dir().join(format!("gaggle-increment-killed-{id}"));
+    std::fs::create_dir(&directory).unwrap();
+    let (run, workers) = long_run(&directory);
+    let files = |folder: &Path| -> Vec<_> {
+        std::fs::read_dir(folder).unwrap().map(|it| it.unwrap().path()).collect()
+    };
+    wait_until(|| files(&directory).iter().any(|folder| !files(folder).is_empty()));
     run.signal(Signal::KILL);
     run.finish();
     wait_until(|| workers.iter().all(|worker| has_ended(worker)));
+    // Fails unless it is empty.
+    std::fs::remove_dir(&directory).unwrap();
 }
 
 #[test]
 fn worker_that_dies_fails_the_run() {
-    let (run, workers) = long_run();
+    let (run, workers) = long_run(&std::env::temp_dir());
     kill_process(pid(&workers[2]), Signal::KILL).unwrap();
     let (code, _, err) = run.finish();
     assert!(code == Some(2) && err.contains("ended early"), "{code:?}: {err}");

@@ -88,7 +88,7 @@ impl Child {
 /// In the worker process: obeys the parent's orders.
 pub(super) async fn run_worker() -> Result<(), Failure> {
     Verbosity::default().start()?;
-    let mut orders = worker::orders();
+    let mut orders = worker::orders(|_| {});
     let mut member = None;
     while let Some(order) = orders.recv().await {
         let reply = match order {

@@ -7,7 +7,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::{
     plan::Job,
-    store::Memory,
+    store::{Address, Folder, Memory},
     work::{self, Event, Phase},
 };
 use crate::{
@@ -72,7 +72,13 @@ async fn attend(
 pub(super) async fn run_worker() -> Result<(), Failure> {
     Verbosity::default().start()?;
     let failed = |error: io::Error| Failure::new("a worker").because(&error);
-    let mut orders = worker::orders();
+    let mut folder = None;
+    // Removed here if the parent was killed.
+    let mut orders = worker::orders(move |order| {
+        if let Order::Job(Job { store: Address::Folder(path), .. }) = order {
+            folder.replace(Folder::of_parent(path.clone()));
+        }
+    });
     let Some(Order::Job(job)) = orders.recv().await else {
         return Err(Failure::new("a worker without a job"));
     };

@@ -56,6 +56,11 @@ impl Folder {
         Ok(Self(path))
     }
 
+    /// In a worker: the folder of its parent.
+    pub(super) fn of_parent(path: PathBuf) -> Self {
+        Self(path)
+    }
+
     pub(super) fn path(&self) -> &Path {
         &self.0
     }
