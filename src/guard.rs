@@ -7,6 +7,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use gaggle_strategies::{
     Error, KeyedMutex, Lock,
+    implement::not_held,
     limits::DURATION_MIN,
     lock::{LossCause, Nonce},
 };
@@ -122,8 +123,7 @@ impl Guard {
     /// Why the lease can no longer be relied on; `None` while it can.
     #[must_use]
     pub fn loss(&self) -> Option<LossCause> {
-        let over = || self.hold.remaining().is_zero().then_some(LossCause::Deadline);
-        self.hold.reported_loss().or_else(over)
+        self.hold.reported_loss().or_else(|| self.hold.loss())
     }
 
     /// The process that force-unlocked the lock and its reason, for people; `None` after any other
@@ -149,8 +149,8 @@ impl Guard {
     /// Dropping the future leaves the lease as it was or extended, and the guard as it was.
     #[doc(alias = "renew")]
     pub async fn extend(&self, duration: Duration) -> Result<(), Error> {
-        if let Some(loss) = self.hold.loss() {
-            return Err(loss);
+        if self.hold.loss().is_some() {
+            return Err(not_held(&self.lock(), self.hold.clock.now()));
         }
         if self.hold.reported_loss().is_some() {
             // The strategy knows the reason; the shortest lease extends nothing.

@@ -28,7 +28,7 @@ pub(crate) struct Hold {
 
 struct State {
     lock: Lock,
-    lost: bool,
+    lost: Option<LossCause>,
     /// The guard has released the lock: a loss is no longer reported.
     ended: bool,
     counted: bool,
@@ -41,13 +41,23 @@ impl State {
             metrics::lost(cause);
         }
     }
+
+    /// Records and counts the loss; `false` if one was recorded before.
+    fn lose(&mut self, cause: LossCause) -> bool {
+        let first = self.lost.is_none();
+        if first {
+            self.lost = Some(cause);
+            self.count(cause);
+        }
+        first
+    }
 }
 
 impl Hold {
     /// A lock that `mutex` has just granted.
     pub(crate) fn new(mutex: Arc<dyn KeyedMutex>, lock: Lock) -> Self {
         let (clock, watch) = (mutex.clock(), mutex.watch(&lock));
-        let state = Mutex::new(State { lock, lost: false, ended: false, counted: false });
+        let state = Mutex::new(State { lock, lost: None, ended: false, counted: false });
         let held = Stopwatch::start(&*clock);
         Self { mutex, clock, watch, state, held, changed: Notify::new() }
     }
@@ -63,7 +73,7 @@ impl Hold {
     /// The deadline, or `None` once lost.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let state = self.state();
-        if state.lost { None } else { state.lock.deadline() }
+        if state.lost.is_some() { None } else { state.lock.deadline() }
     }
 
     /// Zero only after the loss is recorded, so that an extension in flight cannot revive the lock.
@@ -71,11 +81,10 @@ impl Hold {
         let now = self.clock.now();
         let mut state = self.state();
         let remaining = match state.lock.deadline() {
-            Some(deadline) if !state.lost => deadline.since(now),
+            Some(deadline) if state.lost.is_none() => deadline.since(now),
             _ => Duration::ZERO,
         };
-        if remaining.is_zero() && !std::mem::replace(&mut state.lost, true) {
-            state.count(LossCause::Deadline);
+        if remaining.is_zero() && state.lose(LossCause::Deadline) {
             drop(state);
             self.changed.notify_waiters();
         }
@@ -83,14 +92,9 @@ impl Hold {
     }
 
     /// Why the lock is lost, by the local clock and state.
-    pub(crate) fn loss(&self) -> Option<Error> {
-        if !self.remaining().is_zero() {
-            return None;
-        }
-        let now = self.clock.now();
-        let deadline = self.state().lock.deadline();
-        let passed = deadline.is_none_or(|deadline| deadline <= now);
-        Some(if passed { Error::Expired } else { Error::NotHolder })
+    pub(crate) fn loss(&self) -> Option<LossCause> {
+        self.remaining();
+        self.state().lost
     }
 
     /// Why the strategy reported the loss; `None` if it did not.
@@ -126,11 +130,10 @@ impl Hold {
     fn set_deadline(&self, extended: Lock) -> Result<(), Error> {
         let now = self.clock.now();
         let mut state = self.state();
-        let outcome = if state.lost || state.lock.deadline().is_none_or(|deadline| now >= deadline)
-        {
-            if !std::mem::replace(&mut state.lost, true) {
-                state.count(LossCause::Deadline);
-            }
+        if state.lock.deadline().is_none_or(|deadline| now >= deadline) {
+            state.lose(LossCause::Deadline);
+        }
+        let outcome = if state.lost.is_some() {
             Err(Error::Expired)
         } else {
             if extended.deadline() > state.lock.deadline() {
@@ -146,11 +149,10 @@ impl Hold {
     pub(crate) fn lose(&self) {
         let now = self.clock.now();
         let mut state = self.state();
-        if std::mem::replace(&mut state.lost, true) {
+        let passed = state.lock.deadline().is_none_or(|deadline| deadline <= now);
+        if !state.lose(if passed { LossCause::Deadline } else { LossCause::Ended }) {
             return;
         }
-        let passed = state.lock.deadline().is_none_or(|deadline| deadline <= now);
-        state.count(if passed { LossCause::Deadline } else { LossCause::Ended });
         let lock = (!state.ended).then(|| state.lock.clone());
         drop(state);
         self.changed.notify_waiters();

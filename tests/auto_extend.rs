@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Call, Stub, lease, ms};
-use gaggle::{Error, Locker};
+use gaggle::{Error, Locker, LossCause, SectionError};
 use tokio::time::{Instant, timeout};
 
 #[tokio::test(start_paused = true)]
@@ -97,6 +97,19 @@ async fn forgotten_holder_is_lost_at_once() {
     assert_eq!(before.elapsed(), ms(300));
     tokio::time::sleep(ms(10_000)).await;
     assert_eq!(stub.extend_times_ms().len(), 1);
+    assert_eq!(guard.loss(), Some(LossCause::Ended), "the lease had not ended");
+    assert!(matches!(guard.extend(ms(900)).await, Err(Error::Expired)), "its deadline has passed");
+}
+
+/// By a strategy that reports no loss: only the extension learns of it.
+#[tokio::test(start_paused = true)]
+async fn section_of_a_forgotten_holder_is_not_called_expired() {
+    let stub = Stub::new();
+    stub.reply_to_extends(&[|| Err(Error::NotHolder)]);
+    let acquire = Locker::new(stub).lock_with("k", lease(ms(900))).auto_extend(ms(60_000));
+    let lost = acquire.run(|_| std::future::pending::<()>()).await.unwrap_err();
+    assert!(matches!(lost, SectionError::Lost(LossCause::Ended)), "{lost:?}");
+    assert!(matches!(Error::from(lost), Error::NotHolder));
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,7 +6,7 @@ mod common;
 use std::time::Duration;
 
 use common::{Call, Stub, lease, ms};
-use gaggle::{Error, Guard, Lock, Locker, Owner};
+use gaggle::{Error, Guard, Lock, Locker, LossCause, Owner};
 use tokio::time::timeout;
 
 #[tokio::test(start_paused = true)]
@@ -67,6 +67,10 @@ async fn refused_extend_loses_the_guard() {
     assert!(!guard.is_valid());
     timeout(ms(0), guard.lost()).await.expect("at once");
     assert_eq!(stub.calls(), [Call::Lock, Call::Extend(ms(1000))]);
+    assert_eq!(guard.loss(), Some(LossCause::Ended), "not its deadline");
+    stub.holds.force(&guard.key(), guard.nonce(), guard.fencing_token(), &"why".into());
+    assert_eq!(guard.loss(), Some(LossCause::Forced), "the strategy knows more");
+    assert_eq!(guard.loss_note().as_deref(), Some("why"));
 }
 
 #[tokio::test(start_paused = true)]
