@@ -177,9 +177,13 @@ impl Guard {
     pub async fn unlock(mut self) -> Result<(), Error> {
         let lock = self.end();
         let outcome = self.hold.mutex.unlock(&lock).await;
-        if matches!(outcome, Ok(()) | Err(Error::NotHolder | Error::Expired)) {
-            self.disarm();
+        match outcome {
+            Ok(()) => {}
+            Err(Error::NotHolder) => self.hold.unlock_found(LossCause::Ended),
+            Err(Error::Expired) => self.hold.unlock_found(LossCause::Deadline),
+            Err(_) => return outcome,
         }
+        self.disarm();
         outcome
     }
 

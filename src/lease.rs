@@ -44,12 +44,10 @@ impl State {
 
     /// Records and counts the loss; `false` if one was recorded before.
     fn lose(&mut self, cause: LossCause) -> bool {
-        let first = self.lost.is_none();
-        if first {
-            self.lost = Some(cause);
-            self.count(cause);
-        }
-        first
+        let earlier = self.lost;
+        self.lost = earlier.or(Some(cause));
+        self.count(cause);
+        earlier.is_none()
     }
 }
 
@@ -80,10 +78,8 @@ impl Hold {
     pub(crate) fn remaining(&self) -> Duration {
         let now = self.clock.now();
         let mut state = self.state();
-        let remaining = match state.lock.deadline() {
-            Some(deadline) if state.lost.is_none() => deadline.since(now),
-            _ => Duration::ZERO,
-        };
+        let deadline = state.lock.deadline().filter(|_| state.lost.is_none());
+        let remaining = deadline.map_or(Duration::ZERO, |deadline| deadline.since(now));
         if remaining.is_zero() && state.lose(LossCause::Deadline) {
             drop(state);
             self.changed.notify_waiters();
@@ -170,6 +166,14 @@ impl Hold {
         }
         if !std::mem::replace(&mut self.state().ended, true) {
             self.held.released(&*self.clock);
+        }
+    }
+
+    /// Counts a loss that the unlock was the first to find.
+    pub(crate) fn unlock_found(&self, cause: LossCause) {
+        let forced = self.watch.cause().filter(|reported| *reported == LossCause::Forced);
+        if !std::mem::replace(&mut self.state().counted, true) {
+            metrics::lost(forced.unwrap_or(cause));
         }
     }
 

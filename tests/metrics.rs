@@ -3,10 +3,13 @@
 //! Method: a recorder of the thread, and each event once.
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
+mod common;
+
 use std::time::Duration;
 
+use common::{Stub, lease, ms};
 use gaggle::{
-    LockOptions, Locker,
+    Error, LockOptions, Locker,
     channels::testing::{Proxy, RedisServer, free_port},
     open,
 };
@@ -132,6 +135,55 @@ fn loss_is_counted_when_its_guard_ends() {
     });
     let lost = |cause| value(&figures, "gaggle_locks_lost_total", cause);
     assert_eq!((lost("forced"), lost("deadline"), lost("reported")), (1.0, 2.0, 0.0));
+}
+
+/// Of a strategy that reports it only with its reply, or while the UNLOCK is in flight.
+#[test]
+fn loss_that_the_unlock_finds_is_counted_once() {
+    let figures =
+        figures_on(Builder::new_current_thread().enable_time().start_paused(true), async {
+            let (stub, lost) = (Stub::new(), || Err(Error::NotHolder));
+            let locker = Locker::new(stub.clone());
+            stub.delay_unlocks(ms(10));
+            stub.reply_to_unlocks(&[lost, lost, || Err(Error::Expired), lost, || Ok(())]);
+            assert!(locker.lock("unlocked").await.unwrap().unlock().await.is_err());
+            assert!(
+                locker.with_lock("section", LockOptions::default(), async |_| ()).await.is_err()
+            );
+            let late = locker.lock_with("late", lease(ms(5))).await.unwrap();
+            assert!(late.unlock().await.is_err());
+            for key in ["forced", "in time"] {
+                let guard = locker.lock(key).await.unwrap();
+                let lock = guard.lock();
+                let force = async {
+                    tokio::time::sleep(ms(5)).await;
+                    stub.holds.force(lock.key(), lock.nonce(), lock.fencing_token(), &"why".into());
+                };
+                let (unlocked, ()) = tokio::join!(guard.unlock(), force);
+                assert_eq!(unlocked.is_ok(), key == "in time");
+            }
+            // Known before the UNLOCK.
+            stub.reply_to_unlocks(&[lost]);
+            let known = locker.lock("known").await.unwrap();
+            stub.holds.lose(&known.key(), known.nonce(), known.fencing_token());
+            assert!(known.unlock().await.is_err());
+        });
+    let lost = |cause| value(&figures, "gaggle_locks_lost_total", cause);
+    assert_eq!((lost("forced"), lost("deadline"), lost("reported")), (1.0, 1.0, 3.0));
+}
+
+#[test]
+fn loss_in_a_redis_without_queue_is_counted() {
+    let figures = figures_of(async {
+        let server = RedisServer::start();
+        let locker = open(&format!("{}?queue=none", server.url())).await.unwrap();
+        let guard = locker.lock("k").await.unwrap();
+        let mut client = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
+        redis::cmd("FLUSHALL").exec(&mut client).unwrap();
+        assert!(matches!(guard.unlock().await, Err(Error::NotHolder)));
+        locker.close().await;
+    });
+    assert_eq!(value(&figures, "gaggle_locks_lost_total", "reported"), 1.0);
 }
 
 #[test]
