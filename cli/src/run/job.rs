@@ -161,8 +161,14 @@ impl Job<'_> {
                 signal = signals.next() => {
                     is_ended |= ENDING.contains(&signal);
                     self.command.signal(signal);
-                    let signal = signals::name(signal);
-                    self.settings.reporter.report(&Event::Signalled { signal });
+                    let name = signals::name(signal);
+                    self.settings.reporter.report(&Event::Signalled { signal: name });
+                    // SIGCONT, with the terminal that it waits for, would discard this stop.
+                    if signal == Signal::TSTP
+                        && let State::Stopped(Signal::TTIN | Signal::TTOU) = self.command.state()?
+                    {
+                        self.stopped(signal);
+                    }
                 }
                 _ = self.watchdog.ended() => {
                     self.kill().await;
