@@ -157,8 +157,15 @@ impl<B: Backend> Client<B> {
 
     pub(crate) async fn inspect(&self, key: &str) -> Result<Option<Inspection>, Error> {
         check_key(key)?;
+        self.inspect_by(key, self.clock.now().after(self.profile.request_timeout)).await
+    }
+
+    pub(super) async fn inspect_by(
+        &self,
+        key: &str,
+        limit: Instant,
+    ) -> Result<Option<Inspection>, Error> {
         self.check_open()?;
-        let limit = self.clock.now().after(self.profile.request_timeout);
         match self.query(limit, Query::Inspect { key: key.into() }).await? {
             Reply::Inspected(found) => Ok(found),
             Reply::Failed(error) | Reply::Unreadable(error) => Err(error),

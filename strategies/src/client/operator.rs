@@ -51,7 +51,9 @@ impl<B: Backend> Operator for Client<B> {
         let limit = self.clock.now().after(self.profile().request_timeout);
         while self.clock.now() < limit {
             self.catch_up(key, limit).await?;
-            let Some(found) = self.inspect(key).await? else { return Ok(ForcedUnlock::NotHeld) };
+            let Some(found) = self.inspect_by(key, limit).await? else {
+                return Ok(ForcedUnlock::NotHeld);
+            };
             if token.is_some_and(|token| token != found.fencing_token) {
                 return Ok(ForcedUnlock::OtherToken(found));
             }

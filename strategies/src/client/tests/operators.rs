@@ -128,6 +128,23 @@ async fn force_unlock_ends_with_the_timeout() {
     assert_eq!((client.clock().now(), script.sent().len()), (at(1_000), 2));
 }
 
+/// Contract, rule 8: a second inspection has what the first has left.
+#[tokio::test(start_paused = true)]
+async fn force_unlock_that_looks_twice_ends_with_the_timeout() {
+    let (client, script) = open(profile(false), silent);
+    let late_replies = async {
+        client.clock().sleep_until(at(900)).await;
+        let Command::Inspect { id, .. } = script.sent()[0] else { panic!("no inspection") };
+        script.report(Event::Inspected { id, found: Some(held(41)) });
+        client.clock().sleep_until(at(950)).await;
+        script.report(Event::Unlocked { nonce: nonce(41), held: false });
+    };
+    let (forced, ()) = tokio::join!(client.force_unlock("k", None, "it hangs"), late_replies);
+    assert!(forced.is_err(), "{forced:?}");
+    assert!(matches!(script.sent()[..], [Command::Unlock { .. }, Command::Inspect { .. }]));
+    assert_eq!(client.clock().now(), at(1_000));
+}
+
 /// A member's own table may be behind the log.
 #[tokio::test(start_paused = true)]
 async fn force_unlock_catches_up_with_the_log() {
