@@ -53,6 +53,25 @@ async fn repeat_of_expired_grant_is_refused() {
     assert_eq!(scripts.holder().await, None);
 }
 
+/// A server that has lost its memory can grant a nonce again, to a copy of its LOCK.
+#[tokio::test]
+async fn force_unlock_leaves_a_later_grant_of_its_nonce() {
+    let mut scripts = Scripts::start().await;
+    scripts.lock(1, 60_000, 0, false).await;
+    let (former, _) = scripts.tokens().await;
+    let _: Value = scripts.server.command(&["FLUSHALL"]).await;
+    scripts.lock(1, 60_000, 0, true).await;
+    let (present, _) = scripts.tokens().await;
+    for (token, outcome, holder) in
+        [(former, "gone", Some(hex(1))), (present, "held", None), (present, "gone", None)]
+    {
+        let arguments = [&hex(1), "c", "topic", "payload", &token.to_string()];
+        let words = scripts.run(UNLOCK, 2, &arguments).await;
+        assert_eq!(words.last().map(String::as_str), Some(outcome), "{words:?}");
+        assert_eq!(scripts.holder().await, holder);
+    }
+}
+
 /// Contract, rule 6: its withdrawal may be forgotten by then.
 #[tokio::test]
 async fn lock_older_than_nonce_memory_is_refused() {

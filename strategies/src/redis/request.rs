@@ -150,7 +150,7 @@ impl Encoder {
                 cmd.arg(flag(*copies));
                 if let Some((token, note)) = forced {
                     let payload = protocol::forced_payload(*nonce, *token, key, note);
-                    cmd.arg(self.names.forced()).arg(payload);
+                    cmd.arg(self.names.forced()).arg(payload).arg(*token);
                 }
             }
             Request::Command(Command::Extend { nonce, key, token, lease, .. }) => {

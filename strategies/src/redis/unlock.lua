@@ -4,13 +4,17 @@
 -- ARGV[3]  nonce
 -- ARGV[4]  "c" if a LOCK of this nonce may still be in flight: its end is remembered, so that the
 --          LOCK grants nothing when it arrives (else "-")
--- ARGV[5]  for a force-unlock: the topic on which the holder is notified, and the payload, ARGV[6]
+-- ARGV[5]  for a force-unlock: the topic on which the holder is notified, the payload, ARGV[6], and
+--          the token, ARGV[7]: a later acquisition of the nonce is left alone
 --
 -- Replies held or gone: whether the nonce held. Where it reads no clock it replies 0 for now.
 
 local call = redis.call
 local nonce, copies = ARGV[3], ARGV[4]
 local value = call('GET', KEYS[3])
+if ARGV[7] and ARGV[7] ~= string.match(value or '', '^%x+ %S (%d+)') then
+  return '0 gone'
+end
 local holder = value and string.sub(value, 1, 32)
 local holds = holder == nonce
 local head = holds and call('ZRANGE', KEYS[4], 0, 1)
