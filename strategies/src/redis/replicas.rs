@@ -9,7 +9,8 @@ use crate::{
     client::command::{Cause, Command, Event, Fate, Subject},
 };
 
-/// Grants and extensions that wait for replicas, in their order, and losses behind them.
+/// Grants and extensions that wait for replicas, in their order, and losses to be repeated behind
+/// them.
 #[derive(Debug, Default)]
 pub(super) struct Unreported {
     /// Those before the `WAIT` that is in flight.
@@ -22,14 +23,16 @@ pub(super) struct Unreported {
 impl Unreported {
     /// Takes all grants and extensions out of `events`, and adds what grants wait for.
     pub(super) fn take_from(&mut self, events: &mut Vec<Event>, wanted: u32, address: &str) {
-        let waits = |event: &mut Event| match event {
-            Event::Granted { .. } | Event::Extended { token: Some(_), .. } => true,
-            // Not before its grant.
-            Event::Lost { forced, .. } => forced.is_some(),
-            _ => false,
+        let waits = |event: &mut Event| {
+            matches!(event, Event::Granted { .. } | Event::Extended { token: Some(_), .. })
         };
         let begin = self.later.len();
         self.later.extend(events.extract_if(.., waits));
+        if !(self.covered.is_empty() && self.later.is_empty()) {
+            // The grant that it ends may be among those.
+            let is_forced = |event: &&Event| matches!(event, Event::Lost { forced: Some(_), .. });
+            self.later.extend(events.iter().filter(is_forced).cloned());
+        }
         for event in &self.later[begin..] {
             if let Event::Granted { nonce, .. } = event {
                 let text = format!(
@@ -125,6 +128,30 @@ mod tests {
 
     use super::*;
     use crate::Nonce;
+
+    /// The lock that is lost need not be the one whose grant waits.
+    #[test]
+    fn forced_loss_waits_for_no_replica() {
+        let (key, waited, lease) = ("k".into(), Duration::ZERO, Duration::from_secs(5));
+        let nonce = Nonce::from_u128(1);
+        let grant = Event::Granted { nonce, key, token: 7, waited, lease };
+        let forced = Some("operator".into());
+        let loss = Event::Lost { nonce, key: "k".into(), token: 7, forced };
+        let mut unreported = Unreported::default();
+        let mut events = vec![loss.clone()];
+        unreported.take_from(&mut events, 1, "here");
+        assert_eq!(events.len(), 1);
+        assert!(!unreported.begins(), "nothing waits");
+        let mut events = vec![grant, loss];
+        unreported.take_from(&mut events, 1, "here");
+        let is_lost = |event: &Event| matches!(event, Event::Lost { .. });
+        assert_eq!(events.iter().filter(|event| is_lost(event)).count(), 1, "{events:?}");
+        assert!(unreported.begins());
+        unreported.marked();
+        let mut events = Vec::new();
+        unreported.waited(&Value::Int(1), 1, "here", &mut events);
+        assert!(matches!(&events[..], [Event::Granted { .. }, loss] if is_lost(loss)));
+    }
 
     /// Otherwise the reply to a check that was sent before the withdrawal would grant it.
     #[test]
