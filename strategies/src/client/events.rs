@@ -63,11 +63,7 @@ impl Core {
                 }
             }
             Event::Lost { nonce, key, token, forced } => {
-                if let Some(held) = self.held.remove_up_to(nonce, token) {
-                    held.revoke();
-                }
-                let lock = Lock::new(key, nonce, token, None);
-                self.outputs.push(Output::Lost { lock, forced });
+                self.lost(Lock::new(key, nonce, token, None), forced);
             }
             Event::Down { cause } => self.went_down(now, cause),
             Event::Up { memory } => self.came_up(now, memory),
@@ -133,23 +129,24 @@ impl Core {
 
     fn unlocked(&mut self, now: Instant, nonce: Nonce, was_held: bool) {
         let held = self.held.remove(nonce);
-        let Some(mut request) = self.requests.take(Subject::Unlock(nonce)) else {
-            // An operator, or another process to which the lock was transferred, has unlocked it.
-            if let Some(held) = held {
-                self.lose(nonce, &held, Some(ELSEWHERE.into()));
-            }
-            return;
-        };
+        let mut request = self.requests.take(Subject::Unlock(nonce));
+        // By an operator, or by another process to which the lock was transferred.
+        let is_elsewhere =
+            request.as_ref().is_none_or(|own| was_held && !own.attempts.may_have_arrived());
         if let Some(held) = held {
-            match request.release_mut().forced.take() {
-                Some((_, note)) => self.lose(nonce, &held, Some(note)),
-                None => {
+            let forced = request.as_mut().and_then(|request| request.release_mut().forced.take());
+            match (is_elsewhere, forced) {
+                (true, _) => self.lose(nonce, &held, Some(ELSEWHERE.into())),
+                (false, Some((_, note))) => self.lose(nonce, &held, Some(note)),
+                (false, None) => {
                     held.revoke();
                     self.outputs.push(Output::Released { lock: held.lock(nonce) });
                 }
             }
         }
-        self.reply_to_all(&request, || request.unlocked(now, was_held));
+        if let Some(request) = request {
+            self.reply_to_all(&request, || request.unlocked(now, was_held && !is_elsewhere));
+        }
     }
 
     fn extended(&mut self, now: Instant, id: CallId, token: Option<u64>) {
@@ -163,10 +160,7 @@ impl Core {
             let deadline = extended_deadline(lock.deadline(), sent, lease, self.profile.drift);
             Reply::Extended { sent, delivery: self.held.extended(now, &lock, deadline) }
         } else {
-            if let Some(held) = self.held.remove_up_to(lock.nonce(), lock.fencing_token()) {
-                held.revoke();
-            }
-            self.outputs.push(Output::Lost { lock, forced: None });
+            self.lost(lock, None);
             Reply::NotHeld
         };
         self.reply(id, reply);
@@ -255,9 +249,10 @@ impl Core {
     }
 
     /// Another granting side has taken over: all former grants are void, and no copy of an earlier
-    /// request arrives there.
+    /// request arrives there. Or it is the same, to which this process is new.
     fn lose_all(&mut self, now: Instant) {
         self.lose_holds();
+        self.doubt();
         self.outputs.push(Output::LostAll { token: self.held.greatest_token() });
         self.hold_checks.clear();
         for of in self.requests.subjects(|_| true) {
@@ -275,6 +270,18 @@ impl Core {
                 _ => {}
             }
         }
+    }
+
+    fn lost(&mut self, lock: Lock, forced: Option<Arc<str>>) {
+        let (nonce, token) = (lock.nonce(), lock.fencing_token());
+        if let Some(held) = self.held.remove_up_to(nonce, token) {
+            held.revoke();
+        }
+        if let Some(unlock) = self.requests.get(Subject::Unlock(nonce)) {
+            let release = unlock.release_mut();
+            release.held &= release.lock.fencing_token() > token;
+        }
+        self.outputs.push(Output::Lost { lock, forced });
     }
 
     fn lose_holds(&mut self) {

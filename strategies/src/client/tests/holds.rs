@@ -33,6 +33,28 @@ fn repeated_unlock_succeeds_or_is_unknown() {
     }
 }
 
+/// Each loss was processed while the UNLOCK was under way, so that finding nothing is no success.
+#[test]
+fn repeated_unlock_of_a_lost_lock_is_unknown() {
+    let by_notice = |token| Event::Lost { nonce: nonce(1), key: "k".into(), token, forced: None };
+    let by_group = Event::Up { memory: Memory::Lost };
+    for (loss, is_known) in [(by_notice(41), false), (by_notice(40), true), (by_group, false)] {
+        let mut core = core(true);
+        let lock = take(&mut core, 0);
+        assert_eq!(lock.fencing_token(), 41);
+        core.call(at(1), unlocks(Some((2, 20_000)), lock, 20_000));
+        sent(&mut core, 1);
+        sent(&mut core, 101);
+        core.handle(at(102), loss);
+        core.handle(at(500), Event::Unlocked { nonce: nonce(1), held: false });
+        match &replies(&mut core)[..] {
+            [(2, Reply::Unlocked)] => assert!(is_known),
+            [(2, Reply::Failed(Error::Unknown))] => assert!(!is_known),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
 /// It may never have held the key.
 #[test]
 fn repeated_unlock_of_another_lock_is_unknown() {
@@ -52,6 +74,23 @@ fn unlock_by_another_process_is_a_loss() {
     core.handle(at(1), Event::Unlocked { nonce: nonce(1), held: true });
     let lost: Vec<Output> = core.outputs().collect();
     assert!(matches!(&lost[..], [Output::Lost { lock: l, forced: Some(_) }] if l == &lock));
+}
+
+/// In the turn in which the caller unlocks, or while no leader is known.
+#[test]
+fn unlock_by_another_process_before_the_own_is_a_loss() {
+    let mut core = core(true);
+    let lock = take(&mut core, 0);
+    core.call(at(1), unlocks(Some((2, 1_001)), lock.clone(), 9_000));
+    core.handle(at(1), Event::Unlocked { nonce: nonce(1), held: true });
+    let outputs: Vec<Output> = core.outputs().collect();
+    let [Output::Lost { lock: lost, forced: Some(_) }, Output::Reply { id: 2, reply }] =
+        &outputs[..]
+    else {
+        panic!("{outputs:?}")
+    };
+    assert!(*lost == lock && matches!(reply, Reply::NotHeld), "{reply:?}");
+    assert!(sent(&mut core, 1).is_empty());
 }
 
 /// A force-unlock by a caller that waits a second.
@@ -101,11 +140,10 @@ fn new_granting_side_voids_holds_and_restarts_waits() {
     core.handle(at(2), Event::Up { memory: Memory::Lost });
     let outputs: Vec<Output> = core.outputs().collect();
     assert!(outputs.iter().any(|output| matches!(output, Output::LostAll { token: 41 })));
-    assert!(
-        outputs
-            .iter()
-            .any(|output| matches!(output, Output::Reply { id: 3, reply: Reply::Unlocked }))
-    );
+    let is_unknown = |output: &Output| {
+        matches!(output, Output::Reply { id: 3, reply: Reply::Failed(Error::Unknown) })
+    };
+    assert!(outputs.iter().any(is_unknown), "the former one may go on, and hold it: {outputs:?}");
     assert!(matches!(sent(&mut core, 2)[..], [Command::Lock { copies: false, .. }]));
 }
 
