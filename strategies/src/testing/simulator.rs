@@ -47,6 +47,7 @@ mod random;
 mod recorder;
 mod redis;
 mod run;
+mod standstill;
 mod stream;
 mod trace;
 mod turns;

@@ -16,9 +16,11 @@ use super::{
     plan::WorkPlan,
     random::Random,
     recorder::{Completion, Observation, Op, Recorder},
+    standstill::Standstill,
 };
 use crate::{
-    Clock, Error, Instant, KeyedMutex, Lock, LockOptions, LossWatch, MaxWait, REQUEST_TIMEOUT,
+    Clock, Error, ForcedUnlock, Instant, KeyedMutex, Lock, LockOptions, LossWatch, MaxWait,
+    REQUEST_TIMEOUT,
     client::driver::SHORTEST_SLEEP,
     testing::history::{Call, Outcome},
 };
@@ -62,43 +64,6 @@ impl Handed {
     }
 }
 
-/// When the driver of a process could not run, by its clock: it ends calls, so they may end later
-/// by that (contract, rule 8).
-#[derive(Debug, Default)]
-pub(super) struct Standstill(Mutex<Spans>);
-
-#[derive(Debug, Default)]
-struct Spans {
-    over: Vec<(Instant, Instant)>,
-    present: Option<Instant>,
-}
-
-impl Standstill {
-    fn spans(&self) -> MutexGuard<'_, Spans> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A turn is requested, or the process is paused.
-    pub(super) fn begin(&self, now: Instant) {
-        self.spans().present.get_or_insert(now);
-    }
-
-    pub(super) fn end(&self, now: Instant) {
-        let mut spans = self.spans();
-        let span = spans.present.take().map(|began| (began, now));
-        spans.over.extend(span);
-    }
-
-    /// For how long it stood still between these two times.
-    fn between(&self, from: Instant, now: Instant) -> Duration {
-        let spans = self.spans();
-        let present = spans.present.map(|began| (began, now));
-        let latest_first = present.into_iter().chain(spans.over.iter().rev().copied());
-        let late = latest_first.take_while(|(_, ended)| *ended > from);
-        late.map(|(began, ended)| ended.since(began.max(from))).sum()
-    }
-}
-
 /// How far a call may overrun its deadline while its driver runs: its shortest sleep, and rounding.
 const OVERRUN: Duration = SHORTEST_SLEEP.saturating_add(Duration::from_nanos(100));
 
@@ -125,6 +90,9 @@ impl Client {
             return;
         }
         let key = self.keys[self.random.index(self.keys.len())].clone();
+        if self.work.force > 0 && self.random.chance(self.work.force) {
+            return self.force(&key).await;
+        }
         let (low, high) = self.work.lease_ms;
         let duration_ms = self.random.spread(low, high);
         let max_wait = if self.random.chance(self.work.try_lock) {
@@ -233,6 +201,23 @@ impl Client {
         self.unlock(op, &lock, &own).await;
     }
 
+    /// Ends the grant of a key, as an operator does.
+    async fn force(&mut self, key: &Arc<str>) {
+        let strategy = self.strategy.clone();
+        let found = self.bounded(Some(REQUEST_TIMEOUT), None, strategy.inspect(key)).await;
+        let Some(Ok(Some(found))) = found else { return };
+        let (nonce, token) = (found.nonce, found.fencing_token);
+        self.note(Observation::Forces { key: key.clone(), nonce, token });
+        let operator = strategy.operator().expect("every strategy here has one");
+        let patience = self.patience(self.work.cancel);
+        let call = operator.force_unlock(key, Some(token), "simulated");
+        if let Some(Ok(ForcedUnlock::Unlocked(_))) =
+            self.bounded(Some(REQUEST_TIMEOUT), patience, call).await
+        {
+            self.note(Observation::Reached("lock force-unlocked"));
+        }
+    }
+
     /// Takes over the lock of another client.
     async fn adopt(&mut self, op: Op, lock: &Lock) {
         let (low, high) = self.work.lease_ms;
@@ -287,7 +272,10 @@ impl Client {
         let patience = self.patience(self.work.cancel);
         let strategy = self.strategy.clone();
         let outcome = self.bounded(Some(REQUEST_TIMEOUT), patience, strategy.unlock(lock)).await;
-        let ended = self.outside || watch.is_lost() || self.forgotten != self.recorder.forgotten();
+        let ended = self.outside
+            || watch.is_lost()
+            || self.forgotten != self.recorder.forgotten()
+            || self.recorder.is_forced(lock.nonce());
         if let Some(Err(Error::NotHolder)) = &outcome
             && !ended
         {

@@ -60,7 +60,7 @@ pub(super) const SERVER_FAULTS: [&str; 24] = [
 ];
 
 /// Rare events of a batch with one Redis.
-pub(super) const SERVER_SOMETIMES: [&str; 16] = [
+pub(super) const SERVER_SOMETIMES: [&str; 18] = [
     "server's memory full",
     "script refused for want of memory",
     "script unknown to the server",
@@ -76,6 +76,8 @@ pub(super) const SERVER_SOMETIMES: [&str; 16] = [
     "extend of a lost lock refused",
     "limit reached",
     "lock lost before its deadline",
+    "lock force-unlocked",
+    "force-unlock noticed",
     "reply looked at late",
 ];
 
@@ -83,7 +85,7 @@ pub(super) const SERVER_SOMETIMES: [&str; 16] = [
 pub const STANDSTILL: &str = "clock stood still";
 
 /// Rare events that a batch must have reached, each at least once.
-pub(super) const SOMETIMES: [&str; 29] = [
+pub(super) const SOMETIMES: [&str; 30] = [
     "grant across a change of leader",
     "waiter expired at the head",
     "waiter dropped with its process",
@@ -112,6 +114,7 @@ pub(super) const SOMETIMES: [&str; 29] = [
     "table compared whole",
     "transferred lock adopted",
     "transferred lock ended",
+    "lock force-unlocked",
     "reply looked at late",
 ];
 

@@ -15,7 +15,7 @@ use std::{
     sync::Arc,
 };
 
-pub(super) use self::belief::{Belief, TwoBelieve};
+pub(super) use self::belief::{Acquisition, Belief, TwoBelieve};
 use self::{
     belief::Beliefs,
     committed::Committed,
@@ -47,6 +47,8 @@ pub(super) struct Invariants {
     believed: BTreeSet<Nonce>,
     /// Every nonce that a client unlocked without waiting, with its process and token.
     released: BTreeSet<(usize, Nonce, u64)>,
+    /// Acquisitions of whose force-unlock a process has read.
+    notified: BTreeSet<(usize, Acquisition)>,
     /// Which operation a nonce was sent for, by the label of its committed LOCK.
     ops: BTreeMap<Nonce, Op>,
     /// Operations that were enqueued, each with its nonce, or lost their position.
@@ -277,10 +279,34 @@ impl Invariants {
         whole
     }
 
-    pub(super) fn believe(&mut self, mut belief: Belief) -> Result<(), TwoBelieve> {
+    pub(super) fn believe(&mut self, belief: Belief) -> Result<(), TwoBelieve> {
         self.believed.insert(belief.lock.nonce());
-        belief.orphan = self.is_orphan((belief.lock.nonce(), belief.lock.fencing_token()));
-        self.beliefs.begin(belief)
+        let (slot, acquisition) = (belief.slot, belief.acquisition());
+        let outcome = self.beliefs.begin(belief);
+        if self.notified.contains(&(slot, acquisition)) {
+            self.check_notified(slot, acquisition);
+        }
+        outcome
+    }
+
+    /// An operator ends this acquisition. Returns its operation, which may go on believing.
+    pub(super) fn force(&mut self, acquisition: Acquisition) -> Option<Op> {
+        self.beliefs.orphan(acquisition);
+        self.ops.get(&acquisition.0).copied()
+    }
+
+    /// The notice of a force-unlock has come to a process, and was read: no client of it relies on
+    /// the lock.
+    pub(super) fn notify(&mut self, slot: usize, acquisition: Acquisition) {
+        self.notified.insert((slot, acquisition));
+        self.coverage.reach("force-unlock noticed");
+        self.check_notified(slot, acquisition);
+    }
+
+    fn check_notified(&self, slot: usize, acquisition: Acquisition) {
+        if let Some(Belief { client, lock, .. }) = self.beliefs.valid(slot, acquisition) {
+            panic!("client {client} was notified of a force-unlock, and relies on {lock:?}");
+        }
     }
 
     pub(super) fn believe_longer(
@@ -310,6 +336,7 @@ impl Invariants {
         self.members.remove(&slot);
         self.rests.process_killed(slot);
         self.released.retain(|(other, ..)| *other != slot);
+        self.notified.retain(|(other, _)| *other != slot);
         (0..self.beliefs.outside(Some(slot)))
             .for_each(|_| self.coverage.reach("lock outlived its process"));
         self.beliefs.forget(|belief| belief.slot == slot && !belief.outside)

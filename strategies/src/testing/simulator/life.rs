@@ -54,6 +54,7 @@ impl World {
             deferred: Vec::new(),
             tasks: std::collections::BTreeSet::new(),
             closing: false,
+            notices: Vec::new(),
         });
         for number in 0..self.plan.clients {
             if number % self.plan.members == slot && !self.recorder.is_stopped() {

@@ -60,6 +60,13 @@ impl World {
                     self.invariants.release(slot, nonce, token);
                     Ok(())
                 }
+                Observation::Forces { key, nonce, token } => {
+                    self.recorder.force(nonce);
+                    let op = self.invariants.force((nonce, token));
+                    self.calls
+                        .gave_up(now, &op.map(|op| (op, key)).into_iter().collect::<Vec<_>>());
+                    Ok(())
+                }
                 Observation::Broken(what) if self.plan.clocks == Clocks::WithinBound => {
                     panic!("{what}")
                 }

@@ -144,6 +144,9 @@ pub(super) struct WorkPlan {
     /// How often a caller does not look at its reply for a while, and for how long at most.
     pub(super) late: u64,
     pub(super) late_max: u64,
+    /// How often a client ends the grant of a key, as an operator does.
+    #[serde(default)]
+    pub(super) force: u64,
 }
 
 impl Plan {
@@ -187,6 +190,7 @@ impl Plan {
             transfer_lock: random.between(0, 300_000),
             late: random.between(0, 200_000),
             late_max: random.between(0, 2 * lease_high) * MS,
+            force: if none { 0 } else { Self::generate_force(seed) },
         };
         if random.chance(125_000) {
             // Clients extend to twice the longest. Leases are longer than a group takes to be
@@ -290,6 +294,12 @@ impl Plan {
     fn generate_key_bytes(seed: u64) -> usize {
         let mut random = Random::new(seed, 8);
         if random.chance(250_000) { random.spread(16, KEY_BYTES_MAX as u64) as usize } else { 0 }
+    }
+
+    /// In one plan of three, force-unlocks.
+    fn generate_force(seed: u64) -> u64 {
+        let mut random = Random::new(seed, 9);
+        if random.chance(333_333) { random.spread(2_000, 200_000) } else { 0 }
     }
 
     /// The seed that it was generated from.

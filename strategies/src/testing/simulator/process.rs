@@ -6,10 +6,11 @@ use gaggle_channels::NodeName;
 
 use super::{
     channel::SimChannel,
-    client::Standstill,
     clock::{SimClock, Stall},
     executor::TaskId,
     random::Random,
+    redis::Notice,
+    standstill::Standstill,
     stream::Link,
 };
 use crate::{Instant, KeyedMutex, member::machine::Machine, redis};
@@ -37,6 +38,8 @@ pub(super) struct Process {
     pub(super) deferred: Vec<TaskId>,
     pub(super) tasks: BTreeSet<TaskId>,
     pub(super) closing: bool,
+    /// Notices of force-unlocks that no turn has seen.
+    pub(super) notices: Vec<Notice>,
 }
 
 /// The strategy of a process, and its way to others.

@@ -1,8 +1,11 @@
 //! Observations that clients leave for the simulation.
 
-use std::sync::{
-    Arc, Mutex, PoisonError,
-    atomic::{AtomicBool, AtomicU64, Ordering},
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
 };
 
 use crate::{
@@ -18,6 +21,8 @@ pub(super) struct Recorder {
     ops: AtomicU64,
     /// How often the granting side has lost its memory.
     forgotten: AtomicU64,
+    /// Nonces that a force-unlock was called for.
+    forced: Mutex<BTreeSet<Nonce>>,
 }
 
 /// Names one call of `lock` and the use of its lock. The library generates the nonce, so the call
@@ -76,6 +81,12 @@ pub(super) enum Observation {
         nonce: Nonce,
         token: u64,
     },
+    /// The grant is about to be ended by an operator.
+    Forces {
+        key: Arc<str>,
+        nonce: Nonce,
+        token: u64,
+    },
     /// Something that the contract forbids.
     Broken(String),
     /// A failure to recover after the faults, with any clocks before.
@@ -123,6 +134,19 @@ impl Recorder {
 
     pub(super) fn forgotten(&self) -> u64 {
         self.forgotten.load(Ordering::Relaxed)
+    }
+
+    fn forces(&self) -> MutexGuard<'_, BTreeSet<Nonce>> {
+        self.forced.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A force-unlock of this nonce is called.
+    pub(super) fn force(&self, nonce: Nonce) {
+        self.forces().insert(nonce);
+    }
+
+    pub(super) fn is_forced(&self, nonce: Nonce) -> bool {
+        self.forces().contains(&nonce)
     }
 
     /// Clients begin nothing new.

@@ -1,10 +1,14 @@
 //! The server of a simulated Redis deployment, and the connections to it.
 
+mod publications;
+
 use std::{collections::BTreeMap, mem, sync::Arc, time::Duration};
 
+pub(super) use self::publications::Notice;
 use super::{
     clock::SimClock,
     event::Event,
+    invariants::{Acquisition, Invariants},
     plan::{Plan, ServerPlan},
     process::Engine,
     random::Random,
@@ -48,6 +52,8 @@ struct Connection {
     /// It was cut: no more bytes reach the server (`deaf`) or the client (`mute`).
     deaf: bool,
     mute: bool,
+    /// Publications are on their way late until then.
+    late_until: u64,
 }
 
 /// An event at the server, or on a connection to it.
@@ -57,6 +63,8 @@ pub(super) enum ServerEvent {
     AtClient(ConnectionId, Arrived),
     /// A publication leaves late.
     Publish(ConnectionId, Vec<u8>),
+    /// All of the notice of a force-unlock has arrived.
+    Notice(ConnectionId, Acquisition),
     /// A standstill, a restart or a full memory may be over.
     Recover,
 }
@@ -154,6 +162,9 @@ impl World {
                 self.deliver(connection, arrived);
             }
             ServerEvent::Publish(connection, bytes) => self.send_to_client(connection, bytes),
+            ServerEvent::Notice(connection, acquisition) => {
+                self.notice_arrives(connection, acquisition);
+            }
             ServerEvent::Recover => self.recover(),
         }
     }
@@ -201,10 +212,13 @@ impl World {
         self.schedule(at, Event::Server(ServerEvent::AtClient(connection, arrived)));
     }
 
+    fn is_mute(&mut self, connection: ConnectionId) -> bool {
+        self.host().connections.get(&connection).is_some_and(|one| one.mute)
+    }
+
     fn deliver(&mut self, connection: ConnectionId, arrived: Arrived) {
         let now = self.now();
-        let is_mute = self.host().connections.get(&connection).is_some_and(|one| one.mute);
-        if is_mute && arrived != Arrived::Ended {
+        if self.is_mute(connection) && arrived != Arrived::Ended {
             return;
         }
         let (slot, run) = process_of(connection);
@@ -253,8 +267,8 @@ impl World {
             };
             for (to, push) in pushes {
                 // A client's own publication at its handshake is not a grant.
-                if run.is_some() {
-                    self.publish(to, push);
+                if let Some(run) = &run {
+                    self.publish(to, push, run);
                 } else {
                     replies.extend(push);
                 }
@@ -283,20 +297,6 @@ impl World {
         let host = self.host.as_ref().expect("a deployment of Redis");
         self.invariants.after_script(&host.server, now_us, run);
         self.note_queues();
-    }
-
-    fn publish(&mut self, to: ConnectionId, push: Vec<u8>) {
-        let now = self.now();
-        let host = self.host();
-        if host.random.chance(host.plan.lost_publication) {
-            self.invariants.coverage.reach("publication lost");
-        } else if host.random.chance(host.plan.late_publication) {
-            let at = now + host.random.between(0, host.plan.late_max);
-            self.invariants.coverage.reach("publication late");
-            self.schedule(at, Event::Server(ServerEvent::Publish(to, push)));
-        } else {
-            self.send_to_client(to, push);
-        }
     }
 
     /// Cuts the connections of a process. Requests in flight may still be executed.

@@ -91,6 +91,10 @@ impl Link {
         }
     }
 
+    pub(super) fn is_open(&self, connection: ConnectionId) -> bool {
+        self.streams().arrived.contains_key(&connection)
+    }
+
     pub(super) fn show_until(&self, virtual_time: u64) {
         self.streams().visible_until = virtual_time;
     }

@@ -75,6 +75,7 @@ impl World {
         }
         let sent = frames.len() + segments.len();
         self.trace.note(now, &[3, slot as u64, sent as u64], format_args!("turn of {slot}"));
+        self.check_notices(slot, turn.drained);
         self.note_losses(slot);
         self.agenda.set_wake(slot, wake.max(now + 1));
         for frame in frames {

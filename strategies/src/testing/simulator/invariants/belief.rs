@@ -1,6 +1,9 @@
 //! No two holders believe in one key.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use crate::{
     Clock, Instant, Lock, LossWatch, Nonce,
@@ -14,7 +17,13 @@ pub(super) struct Beliefs {
     keys: BTreeMap<Arc<str>, Vec<Belief>>,
     /// Beliefs whose deadline passed before another client believed: no extend may revive them.
     lapsed: Vec<Belief>,
+    /// Acquisitions that protect no more, whatever their holders know: the granting side lost its
+    /// memory of them, or an operator ends them.
+    orphans: BTreeSet<Acquisition>,
 }
+
+/// The nonce and the token of a grant.
+pub(in crate::testing::simulator) type Acquisition = (Nonce, u64);
 
 #[derive(Debug)]
 pub(in crate::testing::simulator) struct Belief {
@@ -28,7 +37,7 @@ pub(in crate::testing::simulator) struct Belief {
     pub(in crate::testing::simulator) lost: bool,
     /// Whether its holder is none of the process's: it outlives that.
     pub(in crate::testing::simulator) outside: bool,
-    /// Whether the granting side lost its memory of it: it protects no more.
+    /// Whether it protects no more.
     pub(in crate::testing::simulator) orphan: bool,
 }
 
@@ -37,7 +46,7 @@ impl Belief {
         self.lock.nonce()
     }
 
-    fn acquisition(&self) -> (Nonce, u64) {
+    pub(super) fn acquisition(&self) -> Acquisition {
         (self.nonce(), self.lock.fencing_token())
     }
 
@@ -59,7 +68,8 @@ pub(in crate::testing::simulator) struct TwoBelieve {
 impl Beliefs {
     /// A client relies on its lock from now on. Beliefs only begin or are extended here, so two
     /// that overlap are seen here.
-    pub(super) fn begin(&mut self, belief: Belief) -> Result<(), TwoBelieve> {
+    pub(super) fn begin(&mut self, mut belief: Belief) -> Result<(), TwoBelieve> {
+        belief.orphan = self.orphans.contains(&belief.acquisition());
         let key = belief.lock.key().clone();
         let all = self.keys.entry(key.clone()).or_default();
         self.lapsed.extend(all.extract_if(.., |belief| !belief.is_valid()));
@@ -116,10 +126,23 @@ impl Beliefs {
         its.filter(|belief| belief.outside && belief.is_valid()).count()
     }
 
-    /// The granting side has lost its memory of these acquisitions.
-    pub(super) fn orphan(&mut self, lost: impl Fn((Nonce, u64)) -> bool) {
+    /// This acquisition protects no more.
+    pub(super) fn orphan(&mut self, acquisition: Acquisition) {
+        self.orphans.insert(acquisition);
         let all = self.keys.values_mut().flatten().chain(&mut self.lapsed);
-        all.for_each(|belief| belief.orphan |= lost(belief.acquisition()));
+        let its = all.filter(|belief| belief.acquisition() == acquisition);
+        its.for_each(|belief| belief.orphan = true);
+    }
+
+    /// The first in this process that relies on this acquisition.
+    pub(super) fn valid(&self, slot: usize, acquisition: Acquisition) -> Option<&Belief> {
+        let mut all = self.keys.values().flatten();
+        all.find(|belief| {
+            belief.slot == slot
+                && belief.acquisition() == acquisition
+                && !belief.is_over()
+                && !belief.watch.is_lost()
+        })
     }
 
     /// The client no longer relies on it.

@@ -3,13 +3,10 @@
 mod memory;
 mod view;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use self::view::{Holder, KeyView};
-use super::{Invariants, Ledger};
+use super::{Acquisition, Invariants, Ledger};
 use crate::{
     Lock, Nonce, Owner,
     lock_table::{
@@ -35,8 +32,6 @@ pub(super) struct Scripts {
     /// sender has seen a later time, or at once where no copy of the LOCK was in flight at the
     /// grant, of which Redis remembers nothing.
     expired: BTreeMap<Nonce, u64>,
-    /// Acquisitions that held when the server lost its memory: nothing protects them.
-    orphans: BTreeSet<(Nonce, u64)>,
 }
 
 /// A LOCK that may wait.
@@ -54,7 +49,6 @@ impl Default for Scripts {
             last_alive_at: BTreeMap::new(),
             waiters: BTreeMap::new(),
             expired: BTreeMap::new(),
-            orphans: BTreeSet::new(),
         }
     }
 }
@@ -133,20 +127,22 @@ impl Invariants {
         let mut locks = Vec::new();
         for (key, view) in std::mem::take(&mut self.scripts.keys) {
             if let Some(Holder { nonce, token, .. }) = view.holder {
-                self.scripts.orphans.insert((nonce, token));
+                self.beliefs.orphan((nonce, token));
                 locks.extend(self.ops.get(&nonce).map(|op| (*op, key)));
             }
         }
         self.scripts.ledger = Ledger::of_scripts();
         self.scripts.last_alive_at.clear();
-        let orphans = &self.scripts.orphans;
-        self.beliefs.orphan(|acquisition| orphans.contains(&acquisition));
         locks
     }
 
-    /// Whether the server lost its memory of this acquisition.
-    pub(super) fn is_orphan(&self, acquisition: (Nonce, u64)) -> bool {
-        self.scripts.orphans.contains(&acquisition)
+    /// The grant of whose force-unlock this publication of a script notifies.
+    pub(in crate::testing::simulator) fn forced_by(run: &Run, push: &[u8]) -> Option<Acquisition> {
+        let notice = run.args.get(5).filter(|_| run.verb == Verb::Unlock)?;
+        let is_notice = push.ends_with(&[notice, b"\r\n".as_slice()].concat());
+        let text = String::from_utf8_lossy(notice);
+        let mut words = text.strip_prefix("2 ").filter(|_| is_notice)?.split(' ');
+        Some((nonce(words.next()?), number(words.next()?)))
     }
 
     /// How many wait for the key.
