@@ -33,7 +33,7 @@ fn repeated_unlock_succeeds_or_is_unknown() {
     }
 }
 
-/// Each loss was processed while the UNLOCK was under way, so that finding nothing is no success.
+/// Each loss was processed while the UNLOCK was pending, so that finding nothing is no success.
 #[test]
 fn repeated_unlock_of_a_lost_lock_is_unknown() {
     let by_notice = |token| Event::Lost { nonce: nonce(1), key: "k".into(), token, forced: None };

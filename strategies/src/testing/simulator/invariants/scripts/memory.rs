@@ -34,7 +34,8 @@ pub(super) fn check(
     }
     let unlocked = (run.verb == Verb::Unlock).then(|| nonce(&arg(2)));
     // A force-unlock that comes too late changes nothing.
-    let is_late = run.args.len() > 4 && run.reply.as_ref().is_ok_and(|reply| word(reply) == "gone");
+    let ended = run.reply.as_ref().is_ok_and(|reply| word(reply) == "held");
+    let is_late = run.args.len() > 4 && !ended;
     if let Some(nonce) = unlocked.filter(|_| arg(3) == "c" && !is_late) {
         let at = forgotten_at(nonce);
         assert_eq!(at, Some(now.0 + 1 + memory), "how long an unlocked nonce is remembered");
