@@ -12,7 +12,7 @@ mod validate;
 #[cfg(any(test, feature = "testing"))]
 mod view;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use gaggle_channels::NodeName;
 use raft::{
@@ -56,6 +56,8 @@ pub(super) struct Group {
     requesters: VecDeque<(u64, u64)>,
     /// The highest commit index sent to each peer.
     advertised_commit: BTreeMap<u64, u64>,
+    /// The peers to which this leader has sent a snapshot, and which are still behind.
+    catching_up: BTreeSet<u64>,
     timing: Timing,
     seed: u64,
     /// Since when each peer has been in the snapshot state without progress.
@@ -126,6 +128,7 @@ impl Group {
             commands: Vec::new(),
             requesters: VecDeque::new(),
             advertised_commit: BTreeMap::new(),
+            catching_up: BTreeSet::new(),
             timing: timing.clone(),
             seed,
             snapshot_since: BTreeMap::new(),

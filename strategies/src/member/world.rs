@@ -360,6 +360,15 @@ impl World {
         frames.flat_map(|(.., frame)| bodies(frame)).collect()
     }
 
+    /// Whether a snapshot to this process is in flight, or a piece of one.
+    pub(super) fn is_sent_snapshot(&self, to: &str) -> bool {
+        let is_snapshot = |body: &Body| match body {
+            Body::Raft(message) => message.is_snapshot(),
+            body => matches!(body, Body::Chunk(_)),
+        };
+        self.nodes.keys().any(|from| self.in_flight(from, to).iter().any(is_snapshot))
+    }
+
     /// The immediate replies of `to` to a frame from `from`; they are not delivered.
     pub(super) fn replies_to(&mut self, to: &str, from: &str, frame: &[u8]) -> Vec<Body> {
         let now = self.now;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use gaggle_channels::NodeName;
 use raft::{
-    Storage,
+    Progress, ProgressState, Storage,
     eraftpb::{Entry, EntryType, Message, Snapshot},
 };
 use serde::{Deserialize, Serialize};
@@ -20,6 +20,9 @@ use crate::{
 
 /// The bytes of all entries beyond which a log is compacted.
 const LOG_BYTES_MAX: usize = 1 << 20;
+/// A leader keeps entries for receivers of snapshots up to this multiple of both limits: they have
+/// seconds to catch up, and a silent one costs bounded memory.
+const KEPT_LOGS: u64 = 32;
 
 /// The output of a group in one round.
 #[derive(Debug, Default)]
@@ -218,13 +221,29 @@ impl Group {
     }
 
     /// Keeps a tail, so that a follower slightly behind needs no snapshot. A log of long entries is
-    /// compacted before it has as many as it may.
+    /// compacted before it has as many as it may. A leader also keeps what follows a snapshot until
+    /// its receiver has caught up: otherwise that one needs another snapshot.
     pub(in crate::member) fn compact(&mut self) {
-        let applied = self.raw.raft.raft_log.applied;
-        let first = self.raw.store().first_index().unwrap_or(0);
-        let full = applied.saturating_sub(first) >= self.timing.compact_after;
-        if full || self.raw.store().bytes() >= LOG_BYTES_MAX {
-            self.raw.mut_store().compact(applied.saturating_sub(self.timing.compact_keep));
+        let (applied, leads) = (self.raw.raft.raft_log.applied, self.is_leader());
+        let (prs, log) = (self.raw.raft.prs(), self.raw.store());
+        let (first, bytes) = (log.first_index().unwrap_or(0), log.bytes());
+        let tail = applied.saturating_sub(self.timing.compact_keep);
+        let kept = KEPT_LOGS.saturating_mul(self.timing.compact_after);
+        let oldest = first.max(applied.saturating_sub(kept));
+        let has = |p: &Progress| p.matched.max(p.pending_snapshot);
+        let needs_log = |p: &Progress| {
+            has(p) + 1 >= oldest && (p.state != ProgressState::Replicate || has(p) < tail)
+        };
+        let receivers = prs.iter().filter(|(_, p)| p.state == ProgressState::Snapshot);
+        self.catching_up.extend(receivers.map(|(id, _)| *id));
+        self.catching_up.retain(|id| {
+            let may_keep = leads && bytes / KEPT_LOGS as usize <= LOG_BYTES_MAX;
+            may_keep && prs.get(*id).is_some_and(needs_log)
+        });
+        if applied.saturating_sub(first) >= self.timing.compact_after || bytes >= LOG_BYTES_MAX {
+            let progress = self.catching_up.iter().filter_map(|id| prs.get(*id));
+            let end = progress.map(has).fold(tail, u64::min);
+            self.raw.mut_store().compact(end);
         }
     }
 }

@@ -1,11 +1,25 @@
 //! The pitfalls of the engine, one by one.
 
+use std::time::Duration;
+
 use super::{THREE, ready, world::World};
 
 /// Three members, all ready, that compact a log of 50 entries to ten.
 fn small_log() -> World {
     let mut world = World::with(&THREE, |options| options.compaction(50, 10));
     world.run_until_ready();
+    world
+}
+
+/// The same, holding 399 keys: a snapshot of them is sent in pieces.
+fn long_snapshot() -> World {
+    let mut world = small_log();
+    let leader = world.leader().unwrap();
+    let name = "x".repeat(900);
+    for nonce in 1..400 {
+        world.lock(&leader, &format!("{name}{nonce}"), nonce, 1_000);
+    }
+    world.run(500);
     world
 }
 
@@ -114,6 +128,50 @@ fn missed_entries_may_exceed_a_frame() {
     assert_eq!(world.node(&leader).sizes(0).overlong, 0);
 }
 
+/// Its snapshot and the next entries must meet, although the log is compacted many times over.
+#[test]
+fn replaced_member_is_ready_under_load() {
+    let mut world = long_snapshot();
+    let (leader, victim) = (world.leader().unwrap(), world.follower());
+    world.latency = Duration::from_millis(20);
+    world.kill(&victim);
+    world.run(50);
+    world.start(&victim);
+    for nonce in 1_000..6_000 {
+        if world.status(&victim).ready {
+            return;
+        }
+        world.lock(&leader, &format!("k{nonce}"), nonce, 1_000);
+        world.unlock(&leader, &format!("k{}", nonce - 1), nonce - 1);
+        world.run(1);
+    }
+    panic!("the member is not ready after 5 s of load");
+}
+
+/// A silent follower costs bounded memory.
+#[test]
+fn log_kept_for_a_follower_is_bounded() {
+    let mut world = long_snapshot();
+    let (leader, follower) = (world.leader().unwrap(), world.follower());
+    let mut longest = 0;
+    let mut pairs = |world: &mut World, nonces| {
+        for nonce in nonces {
+            world.must_lock(&leader, "k", nonce);
+            world.must_unlock(&leader, "k", nonce);
+            longest = longest.max(world.group(&leader).log_len());
+        }
+        longest
+    };
+    world.cut_off(&follower);
+    assert!(pairs(&mut world, 1_000..1_100) < 70, "its own log is too short");
+    world.heal();
+    world.run_until(1_000, "a snapshot is sent", |world| world.is_sent_snapshot(&follower));
+    world.cut_off(&follower);
+    let longest = pairs(&mut world, 1_100..2_500);
+    assert!((1_600..1_620).contains(&longest), "{longest} entries for the follower");
+    assert!(world.group(&leader).log_len() < 70, "none once it needs a snapshot");
+}
+
 #[test]
 fn sole_leader_cannot_transfer_leadership() {
     let mut world = ready(&["a"]);
@@ -122,13 +180,8 @@ fn sole_leader_cannot_transfer_leadership() {
 
 #[test]
 fn long_snapshot_arrives_in_pieces() {
-    let mut world = small_log();
-    let (leader, victim) = (world.leader().unwrap(), world.follower());
-    let name = "x".repeat(900);
-    for nonce in 1..400 {
-        world.lock(&leader, &format!("{name}{nonce}"), nonce, 1_000);
-    }
-    world.run(500);
+    let mut world = long_snapshot();
+    let victim = world.follower();
     world.kill(&victim);
     world.run(50);
     world.start(&victim);
