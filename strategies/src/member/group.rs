@@ -60,7 +60,7 @@ pub(super) struct Group {
     catching_up: BTreeSet<u64>,
     timing: Timing,
     seed: u64,
-    /// Since when each peer has been in the snapshot state without progress.
+    /// Since when each peer has not acknowledged a snapshot that was sent whole.
     snapshot_since: BTreeMap<u64, Instant>,
 }
 
@@ -238,12 +238,11 @@ impl Group {
     }
 
     /// Runs ticks of the engine.
-    pub(super) fn tick(&mut self, now: Instant, ticks: u32) {
+    pub(super) fn tick(&mut self, ticks: u32) {
         for _ in 0..ticks {
             self.raw.tick();
         }
         self.pin_election_timeout();
-        self.abandon_stuck_snapshots(now);
     }
 
     /// How many of the engine's next ticks do nothing but count: those before a leader's next

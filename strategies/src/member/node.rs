@@ -158,10 +158,10 @@ impl Node {
     /// Packs the posted bodies of the turn into frames.
     pub(crate) fn end_turn(&mut self, now: Instant) -> Vec<Frame> {
         self.turn.is_flushed = false;
-        let outbox = &mut self.outbox;
+        let (outbox, group) = (&mut self.outbox, self.group.as_ref());
+        self.transfers.retain(|id| group.is_some_and(|group| group.awaits_snapshot(id)));
         self.transfers.send(now, |to, body| outbox.post(to, &body));
-        let group = self.group.as_ref().map_or(0, Group::id);
-        self.outbox.pack(self.identity.incarnation(), group)
+        self.outbox.pack(self.identity.incarnation(), group.map_or(0, Group::id))
     }
 
     /// Appends the commands that were submitted to this leader.
@@ -198,7 +198,7 @@ impl Node {
             self.turn.is_installed = true;
         }
         if output.reconfigured {
-            self.transfers.retain(|id| group.roster().contains_key(&id));
+            self.transfers.retain_received(|id| group.roster().contains_key(&id));
             self.update_roster(now);
         }
     }
@@ -246,7 +246,6 @@ impl Node {
         let leader = self.group.as_ref().and_then(Group::leader);
         let changed = self.leadership.follow(now, leader, &mut self.timers);
         if changed {
-            self.transfers.stop_sending();
             self.formation.forget_report();
             self.timers.stop(Timer::MissingReport);
         }

@@ -20,7 +20,8 @@ const SNAPSHOT_BYTES_MAX: usize = 1 << 30;
 #[derive(Debug, Default)]
 pub(super) struct Transfers {
     outgoing: BTreeMap<u64, Outgoing>,
-    /// Only the leader sends snapshots.
+    /// Only the leader sends snapshots. A half-received one stays until another leader sends: the
+    /// same one may lead again.
     incoming: Option<Incoming>,
     begun: u64,
 }
@@ -45,30 +46,32 @@ struct Incoming {
 }
 
 impl Transfers {
-    /// Begins to send `bytes` to a peer in pieces, unless a transfer to it is in progress.
+    /// Begins to send `bytes` to a peer in pieces. They replace an older snapshot.
     pub(super) fn begin(&mut self, now: Instant, to: u64, bytes: Bytes, piece: usize) {
         self.begun += 1;
         let transfer = self.begun;
         let outgoing =
             Outgoing { transfer, bytes, piece, acked: 0, sent: 0, sent_at: now, progress_at: now };
-        self.outgoing.entry(to).or_insert(outgoing);
+        self.outgoing.insert(to, outgoing);
     }
 
-    /// Ends the transfers to peers that are no members any more.
-    pub(super) fn retain(&mut self, mut is_member: impl FnMut(u64) -> bool) {
-        self.outgoing.retain(|id, _| is_member(*id));
+    /// Ends the transfers to peers that need none any more.
+    pub(super) fn retain(&mut self, awaits_snapshot: impl Fn(u64) -> bool) {
+        self.outgoing.retain(|id, _| awaits_snapshot(*id));
+    }
+
+    /// Drops what a peer has sent that is no member any more.
+    pub(super) fn retain_received(&mut self, is_member: impl Fn(u64) -> bool) {
         self.incoming.take_if(|incoming| !is_member(incoming.from));
-    }
-
-    /// This member's leadership is over, or another's has begun. A half-received snapshot stays
-    /// until another leader sends: the same one may lead again.
-    pub(super) fn stop_sending(&mut self) {
-        self.outgoing.clear();
     }
 
     /// Whether nothing is being sent.
     pub(super) fn is_idle(&self) -> bool {
         self.outgoing.is_empty()
+    }
+
+    pub(super) fn is_sending_to(&self, id: u64) -> bool {
+        self.outgoing.contains_key(&id)
     }
 
     pub(super) fn clear(&mut self) {
@@ -94,19 +97,11 @@ impl Transfers {
         }
     }
 
-    /// Takes an acknowledgement. Returns whether it showed progress.
-    pub(super) fn acknowledged(
-        &mut self,
-        now: Instant,
-        from: u64,
-        transfer: u64,
-        received: u32,
-    ) -> bool {
+    pub(super) fn acknowledged(&mut self, now: Instant, from: u64, transfer: u64, received: u32) {
         let Some(outgoing) = self.outgoing.get_mut(&from).filter(|o| o.transfer == transfer) else {
-            return false;
+            return;
         };
-        let progress = received > outgoing.acked && received <= outgoing.count();
-        if progress {
+        if received > outgoing.acked && received <= outgoing.count() {
             outgoing.acked = received;
             outgoing.progress_at = now;
             outgoing.sent = outgoing.sent.max(received);
@@ -114,7 +109,6 @@ impl Transfers {
         if outgoing.acked == outgoing.count() {
             self.outgoing.remove(&from);
         }
-        progress
     }
 
     /// Takes a piece from the leader. Pieces count only in order; the acknowledgement names the
@@ -244,6 +238,14 @@ mod tests {
         indexes
     }
 
+    /// Whether an acknowledgement shows progress.
+    fn progresses(sender: &mut Transfers, ms: u64, from: u64, transfer: u64, acked: u32) -> bool {
+        let acked_of = |sender: &Transfers| sender.outgoing.get(&2).map(|o| o.acked);
+        let before = acked_of(sender);
+        sender.acknowledged(at(ms), from, transfer, acked);
+        acked_of(sender) != before
+    }
+
     fn of_twenty_pieces() -> (Transfers, u64) {
         let mut sender = Transfers::default();
         sender.begin(at(0), 2, vec![7; 200].into(), 10);
@@ -256,15 +258,15 @@ mod tests {
         let (mut sender, transfer) = of_twenty_pieces();
         assert_eq!(sends(&mut sender, 0), [0, 1, 2, 3, 4, 5, 6, 7]);
         assert_eq!(sends(&mut sender, 1), [0; 0], "a window is in flight");
-        assert!(sender.acknowledged(at(10), 2, transfer, 3));
+        assert!(progresses(&mut sender, 10, 2, transfer, 3));
         assert_eq!(sends(&mut sender, 10), [8, 9, 10], "one for each that arrived");
         assert_eq!(sends(&mut sender, 59), [0; 0], "the last left 49 ms ago");
         assert_eq!(sends(&mut sender, 60), [3, 4, 5, 6, 7, 8, 9, 10]);
-        assert!(sender.acknowledged(at(70), 2, transfer, 11));
+        assert!(progresses(&mut sender, 70, 2, transfer, 11));
         assert_eq!(sends(&mut sender, 70), [11, 12, 13, 14, 15, 16, 17, 18]);
-        assert!(sender.acknowledged(at(71), 2, transfer, 19));
+        assert!(progresses(&mut sender, 71, 2, transfer, 19));
         assert_eq!(sends(&mut sender, 71), [19], "there are no more");
-        assert!(sender.acknowledged(at(72), 2, transfer, 20));
+        assert!(progresses(&mut sender, 72, 2, transfer, 20));
         assert_eq!(sends(&mut sender, 500), [0; 0], "all is there");
     }
 
@@ -272,14 +274,14 @@ mod tests {
     fn only_own_fresh_acks_are_progress() {
         let (mut sender, transfer) = of_twenty_pieces();
         sends(&mut sender, 0);
-        assert!(!sender.acknowledged(at(1), 2, transfer + 1, 5), "of another transfer");
-        assert!(!sender.acknowledged(at(1), 3, transfer, 5), "of another peer");
-        assert!(!sender.acknowledged(at(1), 2, transfer, 0), "nothing arrived");
-        assert!(!sender.acknowledged(at(1), 2, transfer, 21), "there are only twenty");
-        assert!(sender.acknowledged(at(1), 2, transfer, 5));
-        assert!(!sender.acknowledged(at(2), 2, transfer, 5), "a copy");
-        assert!(!sender.acknowledged(at(2), 2, transfer, 4), "a late one");
-        assert!(sender.acknowledged(at(3), 2, transfer, 20), "all at once");
+        assert!(!progresses(&mut sender, 1, 2, transfer + 1, 5), "of another transfer");
+        assert!(!progresses(&mut sender, 1, 3, transfer, 5), "of another peer");
+        assert!(!progresses(&mut sender, 1, 2, transfer, 0), "nothing arrived");
+        assert!(!progresses(&mut sender, 1, 2, transfer, 21), "there are only twenty");
+        assert!(progresses(&mut sender, 1, 2, transfer, 5));
+        assert!(!progresses(&mut sender, 2, 2, transfer, 5), "a copy");
+        assert!(!progresses(&mut sender, 2, 2, transfer, 4), "a late one");
+        assert!(progresses(&mut sender, 3, 2, transfer, 20), "all at once");
         assert!(sender.outgoing.is_empty());
     }
 
@@ -287,32 +289,42 @@ mod tests {
     fn stalled_transfer_restarts_in_2_s() {
         let (mut sender, transfer) = of_twenty_pieces();
         sends(&mut sender, 0);
-        assert!(sender.acknowledged(at(100), 2, transfer, 5));
+        assert!(progresses(&mut sender, 100, 2, transfer, 5));
         sends(&mut sender, 2_099);
         assert_eq!(sender.outgoing[&2].transfer, transfer);
         assert_eq!(sends(&mut sender, 2_100), [0, 1, 2, 3, 4, 5, 6, 7]);
         let restarted = sender.outgoing[&2].transfer;
         assert!(restarted > transfer);
-        assert!(!sender.acknowledged(at(2_101), 2, transfer, 6), "a reply to the former");
+        assert!(!progresses(&mut sender, 2_101, 2, transfer, 6), "a reply to the former");
         sends(&mut sender, 4_099);
         assert_eq!(sender.outgoing[&2].transfer, restarted, "it counts from the restart");
     }
 
     #[test]
-    fn transfer_ends_with_receiver_or_leader() {
+    fn newer_snapshot_replaces_the_one_in_transfer() {
+        let (mut sender, transfer) = of_twenty_pieces();
+        sends(&mut sender, 0);
+        sender.begin(at(5), 2, vec![8; 30].into(), 10);
+        assert_eq!(sends(&mut sender, 5), [0, 1, 2]);
+        assert!(!progresses(&mut sender, 6, 2, transfer, 8), "of the older one");
+        assert!(progresses(&mut sender, 6, 2, transfer + 1, 3));
+        assert!(sender.is_idle());
+    }
+
+    #[test]
+    fn transfer_ends_when_none_is_awaited() {
         let (mut sender, transfer) = of_twenty_pieces();
         assert!(!sender.is_idle() && Transfers::default().is_idle());
-        sender.begin(at(5), 2, vec![8; 30].into(), 10);
-        assert_eq!(sender.outgoing[&2].transfer, transfer, "it is in progress");
         sender.begin(at(5), 3, vec![8; 30].into(), 10);
         assert!(sender.outgoing[&3].transfer > transfer, "each has a number of its own");
         sender.receive(4, &piece(1, 0, 2));
         sender.retain(|id| id != 2);
-        assert_eq!(sender.outgoing.keys().copied().collect::<Vec<_>>(), [3]);
-        sender.stop_sending();
+        assert!(sender.is_sending_to(3) && !sender.is_sending_to(2));
+        sender.retain(|_| false);
         assert!(sender.outgoing.is_empty());
-        assert!(sender.incoming.is_some(), "what is received stays");
-        sender.retain(|id| id != 4);
+        sender.retain_received(|id| id == 4);
+        assert!(sender.incoming.is_some(), "what a member has sent stays");
+        sender.retain_received(|id| id != 4);
         assert!(sender.incoming.is_none());
         sender.begin(at(6), 2, vec![7; 200].into(), 10);
         sender.receive(4, &piece(1, 0, 2));

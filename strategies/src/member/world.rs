@@ -42,6 +42,8 @@ pub(super) struct World {
     pub(super) drop_one_in: Option<u64>,
     /// How long a frame travels.
     pub(super) latency: Duration,
+    /// A process whose frames leave this much later, as after a long turn.
+    pub(super) slow: Option<(String, Duration)>,
     /// The time of all wall clocks in nanoseconds; virtual time, if not set.
     pub(super) wall: Option<u64>,
     sent: u64,
@@ -116,6 +118,7 @@ impl World {
             cut: BTreeSet::new(),
             drop_one_in: None,
             latency: LATENCY,
+            slow: None,
             wall: None,
             sent: 0,
             replies: BTreeMap::new(),
@@ -347,8 +350,11 @@ impl World {
         self.sent += 1;
         let dropped = self.drop_one_in.is_some_and(|n| mix(&[self.sent]).is_multiple_of(n));
         if !dropped && !self.cut.contains(&(from.into(), to.into())) {
-            let at = self.now.after(self.latency);
-            self.frames.push_back((at, from.into(), to.into(), frame.to_vec()));
+            let late = self.slow.as_ref().filter(|(name, _)| name == from);
+            let late = late.map_or(Duration::ZERO, |(_, late)| *late);
+            let at = self.now.after(self.latency + late);
+            let place = self.frames.partition_point(|(other, ..)| *other <= at);
+            self.frames.insert(place, (at, from.into(), to.into(), frame.to_vec()));
         }
     }
 

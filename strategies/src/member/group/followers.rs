@@ -5,10 +5,10 @@ use std::time::Duration;
 use raft::{ProgressState, SnapshotStatus};
 
 use super::Group;
-use crate::Instant;
+use crate::{Instant, member::transfers::Transfers};
 
-/// How long a peer may stay in the engine's snapshot state without progress before the leader
-/// abandons the transfer and probes again. The engine itself would wait indefinitely.
+/// How long a peer may take to acknowledge a snapshot that was sent whole, before the leader probes
+/// again. The engine itself would wait indefinitely.
 const SNAPSHOT_STALL: Duration = Duration::from_millis(300);
 
 impl Group {
@@ -25,11 +25,10 @@ impl Group {
         self.raw.report_unreachable(id);
     }
 
-    /// A peer acknowledged a piece of its snapshot: the transfer is not stuck.
-    pub(in crate::member) fn snapshot_progressed(&mut self, id: u64, now: Instant) {
-        if let Some(since) = self.snapshot_since.get_mut(&id) {
-            *since = now;
-        }
+    /// Whether this leader has sent a snapshot to a peer that has not acknowledged it.
+    pub(in crate::member) fn awaits_snapshot(&self, id: u64) -> bool {
+        let progress = self.raw.raft.prs().get(id);
+        self.is_leader() && progress.is_some_and(|p| p.state == ProgressState::Snapshot)
     }
 
     /// Begins a leadership transfer, unless one is in progress. Returns whether it has begun.
@@ -44,22 +43,21 @@ impl Group {
     }
 
     /// A snapshot message or its reply may be lost, and the engine then leaves the peer in the
-    /// snapshot state indefinitely.
-    pub(super) fn abandon_stuck_snapshots(&mut self, now: Instant) {
-        if !self.is_leader() {
-            self.snapshot_since.clear();
-            return;
-        }
-        let progress = self.raw.raft.prs().iter();
-        let waiting: Vec<u64> = progress
-            .filter(|(_, progress)| progress.state == ProgressState::Snapshot)
-            .map(|(id, _)| *id)
-            .collect();
+    /// snapshot state indefinitely. A transfer in pieces is not stuck: it retransmits them, and the
+    /// peer acknowledges the last ones when it has installed the snapshot.
+    pub(in crate::member) fn abandon_stuck_snapshots(
+        &mut self,
+        now: Instant,
+        transfers: &Transfers,
+    ) {
+        let ids = self.raw.raft.prs().iter().map(|(id, _)| *id);
+        let is_waiting = |id: &u64| self.awaits_snapshot(*id) && !transfers.is_sending_to(*id);
+        let waiting: Vec<u64> = ids.filter(is_waiting).collect();
         self.snapshot_since.retain(|id, _| waiting.contains(id));
         for id in waiting {
             let since = *self.snapshot_since.entry(id).or_insert(now);
             if now.since(since) >= SNAPSHOT_STALL {
-                tracing::debug!(peer = id, "snapshot transfer made no progress, probing again");
+                tracing::debug!(peer = id, "snapshot was not acknowledged, probing again");
                 self.raw.report_snapshot(id, SnapshotStatus::Failure);
                 self.snapshot_since.remove(&id);
             }

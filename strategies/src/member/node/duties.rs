@@ -25,7 +25,8 @@ impl Node {
     /// processes were silent.
     pub(crate) fn count(&mut self, now: Instant, ticks: u32) {
         if let Some(group) = &mut self.group {
-            group.tick(now, ticks);
+            group.tick(ticks);
+            group.abandon_stuck_snapshots(now, &self.transfers);
         }
     }
 
@@ -33,8 +34,8 @@ impl Node {
     /// at `first_token`.
     pub(crate) fn tick(&mut self, now: Instant, first_token: u64) {
         self.identity.wall_clock(first_token);
-        if let Some(group) = &mut self.group {
-            group.tick(now, 1);
+        self.count(now, 1);
+        if self.group.is_some() {
             if self.timers.has_expired(Timer::LeaderlessAsk, now) {
                 self.report_missing(now, "no leader");
             }

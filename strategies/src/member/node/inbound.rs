@@ -129,10 +129,8 @@ impl Node {
                     self.step(header.from, message);
                 }
             }
-            Body::ChunkAck { transfer, received }
-                if self.transfers.acknowledged(now, header.from, transfer, received) =>
-            {
-                group.snapshot_progressed(header.from, now);
+            Body::ChunkAck { transfer, received } => {
+                self.transfers.acknowledged(now, header.from, transfer, received);
             }
             _ => {}
         }

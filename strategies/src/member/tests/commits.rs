@@ -269,8 +269,7 @@ fn own_pending_change_binds_a_former_leader() {
     trio.deliver(&ALL);
     // The second's heartbeat brings the first back to it, with the entry of its term.
     for _ in 0..10 {
-        let now = trio.now;
-        trio.group(2).tick(now, 1);
+        trio.group(2).tick(1);
         let said = trio.drain(2);
         said.into_iter().filter(|m| m.to == 1).for_each(|mut m| {
             m.commit = m.commit.min(committed);

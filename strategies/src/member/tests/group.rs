@@ -85,12 +85,11 @@ fn speaks(id: u64, leaps: bool) -> (Vec<u32>, Vec<u32>) {
     while at < 200 {
         let ticks = if leaps { trio.group(id).quiet_ticks() + 1 } else { 1 };
         at += ticks;
-        let now = trio.now;
         if ticks > 1 {
-            trio.group(id).tick(now, ticks - 1);
+            trio.group(id).tick(ticks - 1);
             assert!(trio.drain(id).is_empty(), "{ticks} ticks to {at} were not all quiet");
         }
-        trio.group(id).tick(now, 1);
+        trio.group(id).tick(1);
         if !trio.drain(id).is_empty() {
             spoke.push(at);
         }
@@ -118,12 +117,11 @@ fn quiet_ticks_only_count() {
 fn quiet_ticks_end_before_the_heartbeat() {
     let mut trio = Trio::led_by_the_first();
     trio.settle(1, &ALL);
-    let now = trio.now;
     // A heartbeat of the leader, which says that it leads.
     while trio.group(1).quiet_ticks() > 0 {
-        trio.group(1).tick(now, 1);
+        trio.group(1).tick(1);
     }
-    trio.group(1).tick(now, 1);
+    trio.group(1).tick(1);
     trio.deliver(&ALL);
     assert_eq!((trio.group(1).quiet_ticks(), trio.group(2).quiet_ticks()), (4, 6));
     assert!(trio.group(1).transfer_leadership());

@@ -74,8 +74,7 @@ impl Trio {
             let joined: Vec<u64> = (1..=3).filter(|id| links.iter().any(|l| l.0 == *id)).collect();
             self.now = self.now.after(std::time::Duration::from_millis(10));
             for &id in &joined {
-                let now = self.now;
-                self.group(id).tick(now, 1);
+                self.group(id).tick(1);
             }
             self.deliver(links);
             let leads = |id: &&u64| self.groups[id].is_leader() && self.groups[id].term() > term;
@@ -89,8 +88,7 @@ impl Trio {
     /// Isolates the first group, which leads, until it leads no more.
     pub(super) fn step_down(&mut self) {
         while self.group(1).is_leader() {
-            let now = self.now;
-            self.group(1).tick(now, 1);
+            self.group(1).tick(1);
             self.deliver(&[]);
         }
     }
@@ -98,8 +96,7 @@ impl Trio {
     /// Lets the leader's heartbeats bring the others to its commit index.
     pub(super) fn settle(&mut self, leader: u64, links: &[Link]) {
         for _ in 0..10 {
-            let now = self.now;
-            self.group(leader).tick(now, 1);
+            self.group(leader).tick(1);
             self.deliver(links);
         }
     }
@@ -177,8 +174,7 @@ fn votes_no_for_candidates_in_earlier_terms() {
 
     // The same request of a later term, once the leader was silent for long enough, is granted.
     for _ in 0..15 {
-        let now = trio.now;
-        trio.group(2).tick(now, 1);
+        trio.group(2).tick(1);
     }
     trio.drain(2);
     let late = trio.message(MessageType::MsgRequestVote, 3, 2, term + 5);

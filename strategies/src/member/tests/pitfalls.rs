@@ -148,6 +148,27 @@ fn replaced_member_is_ready_under_load() {
     panic!("the member is not ready after 5 s of load");
 }
 
+/// It acknowledges the last pieces of a snapshot when it has installed it.
+#[test]
+fn snapshot_may_take_400_ms_to_install() {
+    let mut world = long_snapshot();
+    let (leader, victim) = (world.leader().unwrap(), world.follower());
+    world.kill(&victim);
+    world.run(50);
+    world.start(&victim);
+    world.run_until(2_000, "a snapshot is sent", |world| world.is_sent_snapshot(&victim));
+    world.slow = Some((victim.clone(), Duration::from_millis(400)));
+    for nonce in 1_000..1_300 {
+        if world.status(&victim).ready {
+            return;
+        }
+        world.lock(&leader, &format!("k{nonce}"), nonce, 1_000);
+        world.unlock(&leader, &format!("k{}", nonce - 1), nonce - 1);
+        world.run(10);
+    }
+    panic!("the member is not ready after 3 s of load");
+}
+
 /// A silent follower costs bounded memory.
 #[test]
 fn log_kept_for_a_follower_is_bounded() {
