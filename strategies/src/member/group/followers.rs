@@ -31,12 +31,14 @@ impl Group {
         self.is_leader() && progress.is_some_and(|p| p.state == ProgressState::Snapshot)
     }
 
-    /// Begins a leadership transfer, unless one is in progress. Returns whether it has begun.
+    /// Begins a leadership transfer to a voter that is not silent, unless one is in progress.
+    /// Returns whether it has begun.
     pub(in crate::member) fn transfer_leadership(&mut self) -> bool {
         let before = self.raw.raft.lead_transferee;
-        let best = self.raw.raft.prs().iter().filter(|(id, _)| **id != self.me);
-        let best = best.max_by_key(|(id, progress)| (progress.matched, **id));
-        if let Some((&id, _)) = best.filter(|(id, _)| self.is_voter(**id)) {
+        let peers = self.raw.raft.prs().iter();
+        let voters = peers.filter(|(id, _)| **id != self.me && self.is_voter(**id));
+        let best = voters.max_by_key(|(id, p)| (p.recent_active, p.matched, **id));
+        if let Some((&id, _)) = best {
             self.raw.transfer_leader(id);
         }
         self.raw.raft.lead_transferee != before

@@ -129,6 +129,41 @@ fn quiet_ticks_end_before_the_heartbeat() {
     assert_eq!(trio.group(1).quiet_ticks(), 0, "in the middle of a transfer");
 }
 
+/// The receiver of the leadership that the first group passes on.
+fn transferee(trio: &mut Trio) -> Option<u64> {
+    assert!(trio.group(1).transfer_leadership());
+    let messages = trio.drain(1).into_iter();
+    messages.filter(|m| m.msg_type == MessageType::MsgTimeoutNow).map(|m| m.to).next()
+}
+
+#[test]
+fn leadership_goes_to_a_voter() {
+    let mut trio = Trio::led_by_the_first();
+    assert!(trio.group(1).propose_change(&learn()));
+    trio.deliver(&ALL);
+    trio.settle(1, &ALL);
+    let acknowledgement = raft::eraftpb::Message {
+        msg_type: MessageType::MsgAppendResponse,
+        from: LEARNER,
+        to: 1,
+        term: trio.group(1).term(),
+        index: trio.group(1).ends_of_log().0,
+        ..Default::default()
+    };
+    trio.step(acknowledgement);
+    assert_eq!(transferee(&mut trio), Some(3), "the learner has as much and a greater id");
+}
+
+#[test]
+fn leadership_goes_to_an_active_voter() {
+    let mut trio = Trio::led_by_the_first();
+    trio.settle(1, &ALL);
+    for _ in 0..4 {
+        trio.settle(1, &[(1, 2), (2, 1)]);
+    }
+    assert_eq!(transferee(&mut trio), Some(2), "the third has as much and is silent");
+}
+
 /// A closed connection is reported by the channel, under the name of its peer.
 #[test]
 fn leader_streams_to_reachable_peers() {
