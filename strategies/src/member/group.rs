@@ -186,6 +186,13 @@ impl Group {
         self.raw.raft.state == StateRole::Leader
     }
 
+    /// Whether this leader has applied an entry of its own term: then its roster names each member
+    /// that an earlier leader has admitted.
+    pub(super) fn leads_applied(&self) -> bool {
+        let log = &self.raw.raft.raft_log;
+        self.is_leader() && log.term(log.applied) == Ok(self.term())
+    }
+
     /// Whether this member votes, by the configuration it has applied.
     pub(super) fn votes(&self) -> bool {
         self.halves().any(|voters| voters.contains(&self.me))

@@ -203,7 +203,7 @@ impl Node {
                 self.outbox.post_named(from, header.from, &Body::Start { forming: id });
             }
             Standing::Member(id) | Standing::Joining(id)
-                if id == group.id() && group.is_leader() && stranger =>
+                if id == group.id() && group.leads_applied() && stranger =>
             {
                 self.outbox.post_named(from, header.from, &Body::Removed);
             }

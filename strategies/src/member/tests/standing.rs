@@ -164,6 +164,25 @@ fn strangers_of_the_group_get_removed() {
     assert_eq!(replies, [], "a follower may not know yet that it was admitted");
 }
 
+/// Its log may hold the admission of a member, not yet applied.
+#[test]
+fn new_leader_applies_before_it_removes() {
+    let mut world = ready(&THREE);
+    let (old, new) = (world.leader().unwrap(), world.follower());
+    let group = world.status(&old).group.unwrap();
+    let name = THREE.into_iter().find(|name| *name != old && *name != new).unwrap();
+    world.kill(name);
+    let mut stranger = Visitor::known_to(&mut world, &new, name, 77);
+    world.must_lock(&old, "k", 1);
+    assert!(world.node(&old).transfer_leadership());
+    world.run_until(1_000, "it leads", |world| world.status(&new).leads);
+    world.cut_one_way(&old, &new);
+    assert_eq!(stranger.says(&mut world, &new, Standing::Joining(group)), []);
+    world.heal();
+    world.run(100);
+    assert_eq!(stranger.says(&mut world, &new, Standing::Joining(group)), [Body::Removed]);
+}
+
 #[test]
 fn stranger_gets_full_from_every_member() {
     let mut world = nameless();
