@@ -28,10 +28,12 @@ impl Unreported {
         };
         let begin = self.later.len();
         self.later.extend(events.extract_if(.., waits));
-        if !(self.covered.is_empty() && self.later.is_empty()) {
+        let is_forced = |event: &&Event| matches!(event, Event::Lost { forced: Some(_), .. });
+        for waiting in [&mut self.covered, &mut self.later] {
             // The grant that it ends may be among those.
-            let is_forced = |event: &&Event| matches!(event, Event::Lost { forced: Some(_), .. });
-            self.later.extend(events.iter().filter(is_forced).cloned());
+            if !waiting.is_empty() {
+                waiting.extend(events.iter().filter(is_forced).cloned());
+            }
         }
         for event in &self.later[begin..] {
             if let Event::Granted { nonce, .. } = event {
@@ -142,15 +144,20 @@ mod tests {
         unreported.take_from(&mut events, 1, "here");
         assert_eq!(events.len(), 1);
         assert!(!unreported.begins(), "nothing waits");
-        let mut events = vec![grant, loss];
+        let mut events = vec![grant, loss.clone()];
         unreported.take_from(&mut events, 1, "here");
         let is_lost = |event: &Event| matches!(event, Event::Lost { .. });
         assert_eq!(events.iter().filter(|event| is_lost(event)).count(), 1, "{events:?}");
         assert!(unreported.begins());
         unreported.marked();
+        // In a later turn, while the replicas are awaited.
+        let mut later = vec![loss];
+        unreported.take_from(&mut later, 1, "here");
+        assert_eq!(later.len(), 1);
         let mut events = Vec::new();
         unreported.waited(&Value::Int(1), 1, "here", &mut events);
-        assert!(matches!(&events[..], [Event::Granted { .. }, loss] if is_lost(loss)));
+        assert!(matches!(&events[..], [Event::Granted { .. }, .., loss] if is_lost(loss)));
+        assert_eq!(events.len(), 3, "each behind the grant: {events:?}");
     }
 
     /// Otherwise the reply to a check that was sent before the withdrawal would grant it.
