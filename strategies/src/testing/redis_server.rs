@@ -29,6 +29,8 @@ pub(crate) struct Server {
     connections: BTreeMap<ConnectionId, Connection>,
     /// How often it started again.
     restarts: u32,
+    /// How many replicas have all that it has.
+    replicas: u32,
 }
 
 #[derive(Default)]
@@ -46,6 +48,8 @@ pub(crate) struct Executed {
     pub(crate) pushes: Vec<(ConnectionId, Vec<u8>)>,
     /// The script that it ran, if it ran one.
     pub(crate) run: Option<Run>,
+    /// Whether it was a `WAIT`.
+    pub(crate) waits: bool,
 }
 
 /// One run of a script.
@@ -61,7 +65,7 @@ pub(crate) struct Run {
 impl Server {
     /// An empty one.
     pub(crate) fn new() -> Self {
-        Self { scripts: Scripts::new(), connections: BTreeMap::new(), restarts: 0 }
+        Self { scripts: Scripts::new(), connections: BTreeMap::new(), restarts: 0, replicas: 0 }
     }
 
     pub(crate) fn connect(&mut self, id: ConnectionId) {
@@ -92,6 +96,11 @@ impl Server {
     /// While its memory is full it refuses commands that need more.
     pub(crate) fn set_full(&mut self, full: bool) {
         self.scripts.set_full(full);
+    }
+
+    /// So many replicas have all that it has.
+    pub(crate) fn set_replicas(&mut self, count: u32) {
+        self.replicas = count;
     }
 
     /// Looks at the data at this time, in microseconds.
@@ -139,6 +148,10 @@ impl Server {
                 pushes = self.pushes(topic, payload);
                 resp::encoded(&Reply::Int(1))
             }
+            [b"WAIT", ..] => resp::encoded(&Reply::Int(self.replicas.into())),
+            [b"SET", ..] => {
+                resp::encoded(&self.look(now_us, |keys| keys.call("SET", &request[1..])))
+            }
             [b"DEL", _] => {
                 resp::encoded(&self.look(now_us, |keys| keys.call("DEL", &request[1..])))
             }
@@ -152,7 +165,7 @@ impl Server {
             },
             _ => panic!("no client of ours sends {:?}", String::from_utf8_lossy(words[0])),
         };
-        Some(Executed { reply, pushes, run })
+        Some(Executed { reply, pushes, run, waits: words[0] == b"WAIT" })
     }
 
     fn run(

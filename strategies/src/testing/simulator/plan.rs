@@ -71,6 +71,11 @@ pub(super) struct ServerPlan {
     pub(super) wipe: u64,
     /// How long a standstill, a restart or a full memory lasts at most.
     pub(super) outage_max: u64,
+    /// How many replicas must have a grant before it is reported, and how often too few have it.
+    #[serde(default)]
+    pub(super) replicas: u32,
+    #[serde(default)]
+    pub(super) few_replicas: u64,
 }
 
 /// The members' options that a seed decides.
@@ -268,6 +273,9 @@ impl Plan {
             let value = random.spread(low, high);
             if all || (!none && random.chance(500_000)) { value } else { 0 }
         };
+        let mut draws = Random::new(seed, 10);
+        let replicas = if draws.chance(250_000) { draws.between(1, 3) as u32 } else { 0 };
+        let few_replicas = if replicas > 0 { some(&mut draws, 1_000, 300_000) } else { 0 };
         plan.redis = Some(ServerPlan {
             connect_timeout_ms: random.spread(100, 2_000),
             lost_publication: some(&mut random, 1_000, 500_000),
@@ -280,6 +288,8 @@ impl Plan {
             restart: some(&mut random, 1_000, 16_000) * MS,
             wipe: some(&mut random, 2_000, 32_000) * MS,
             outage_max: random.spread(20, 4_000) * MS,
+            replicas,
+            few_replicas,
         });
         plan.options.nonce_memory_ms = plan.options.nonce_memory_ms.max(1_000);
         plan.options.outside_ms = 0;

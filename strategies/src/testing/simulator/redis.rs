@@ -1,10 +1,11 @@
 //! The server of a simulated Redis deployment, and the connections to it.
 
+mod outages;
 mod publications;
 
 use std::{collections::BTreeMap, mem, sync::Arc, time::Duration};
 
-pub(super) use self::publications::Notice;
+pub(super) use self::{outages::Outage, publications::Notice};
 use super::{
     clock::SimClock,
     event::Event,
@@ -69,15 +70,6 @@ pub(super) enum ServerEvent {
     Recover,
 }
 
-/// A fault of the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outage {
-    Stands,
-    Full,
-    Restarts,
-    Wiped,
-}
-
 impl Host {
     pub(super) fn new(plan: ServerPlan, seed: u64, clock: SimClock) -> Self {
         Self {
@@ -126,6 +118,7 @@ pub(super) fn client(
         .waiter_ttl(ms(plan.options.waiter_ttl_ms))
         .nonce_memory(ms(plan.options.nonce_memory_ms))
         .waiters_max(plan.options.waiters_max)
+        .replicas(server.replicas)
         .busy_poll(Duration::ZERO);
     let (strategy, machine) = Machine::start(options, Box::new(SimDial(link.clone())), seed);
     (strategy, Engine::Redis { machine: Box::new(machine), link })
@@ -259,12 +252,19 @@ impl World {
     fn execute(&mut self, connection: ConnectionId) {
         let mut replies = Vec::new();
         loop {
-            let now_us = self.host().now_us();
-            let Some(Executed { reply, pushes, run }) =
+            let host = self.host();
+            let now_us = host.now_us();
+            let few = host.plan.few_replicas;
+            let is_short = few > 0 && host.random.chance(few);
+            host.server.set_replicas(host.plan.replicas - u32::from(is_short));
+            let Some(Executed { reply, pushes, run, waits }) =
                 self.host().server.execute(connection, now_us)
             else {
                 break;
             };
+            if waits && is_short {
+                self.invariants.coverage.reach("too few replicas");
+            }
             for (to, push) in pushes {
                 // A client's own publication at its handshake is not a grant.
                 if let Some(run) = &run {
@@ -333,68 +333,5 @@ impl World {
     pub(super) fn flush_scripts(&mut self) {
         self.host().server.flush_scripts();
         self.invariants.coverage.reach("scripts flushed");
-    }
-
-    pub(super) fn break_server(&mut self, outage: Outage) {
-        let now = self.now();
-        let host = self.host();
-        if host.down_until > now {
-            return;
-        }
-        let until = now + host.random.spread(MS, host.plan.outage_max.max(MS));
-        match outage {
-            Outage::Stands => host.stands_until = until,
-            Outage::Full => {
-                host.server.set_full(true);
-                host.full_until = until;
-            }
-            Outage::Restarts | Outage::Wiped => {
-                host.down_until = until;
-                host.backlog.clear();
-                let ids: Vec<_> = host.connections.keys().copied().collect();
-                ids.into_iter().for_each(|connection| self.cut(connection, true));
-                self.host().connections.clear();
-                self.host().server.restart();
-            }
-        }
-        self.invariants.coverage.reach(match outage {
-            Outage::Stands => "server stood still",
-            Outage::Full => "server's memory full",
-            Outage::Restarts => "server restarted",
-            Outage::Wiped => "server lost its memory",
-        });
-        if outage == Outage::Wiped {
-            self.host().server.wipe();
-            self.recorder.forget();
-            let held = self.invariants.forget_server();
-            self.calls.gave_up(now, &held);
-            self.calls.all_dropped();
-        }
-        self.schedule(until, Event::Server(ServerEvent::Recover));
-    }
-
-    fn recover(&mut self) {
-        let now = self.now();
-        let host = self.host();
-        if host.full_until <= now {
-            host.server.set_full(false);
-        }
-        if host.stands_until <= now {
-            for (connection, sent) in mem::take(&mut host.backlog) {
-                let is_deaf = self.host().connections.get(&connection).is_none_or(|one| one.deaf);
-                if !is_deaf {
-                    self.serve(connection, sent);
-                }
-            }
-        }
-    }
-
-    /// The server works again, and keeps working.
-    pub(super) fn calm_server(&mut self) {
-        let now = self.now();
-        let host = self.host();
-        (host.stands_until, host.full_until, host.down_until) = (now, now, now);
-        (host.plan.lost_publication, host.plan.late_publication) = (0, 0);
-        self.recover();
     }
 }
