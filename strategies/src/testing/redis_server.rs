@@ -98,7 +98,7 @@ impl Server {
         self.scripts.set_full(full);
     }
 
-    /// So many replicas have all that it has.
+    /// How many replicas have all that it has.
     pub(crate) fn set_replicas(&mut self, count: u32) {
         self.replicas = count;
     }

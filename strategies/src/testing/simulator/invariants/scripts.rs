@@ -239,7 +239,8 @@ impl Scripts {
         let word = run.reply.as_ref().map(word).unwrap_or_default();
         let mut effects = Vec::new();
         let (process, request) = (ProcessId(0), 0);
-        let unlocked = own.filter(|_| run.verb == Verb::Unlock && !word.is_empty());
+        let ends = run.verb == Verb::Unlock && !word.is_empty() && !is_late_force(run);
+        let unlocked = own.filter(|_| ends);
         if let Some(nonce) = unlocked {
             let was = match &*word {
                 "held" => Ended::Held,
@@ -336,6 +337,11 @@ impl Scripts {
 
 fn expired(key: &Arc<str>, nonce: Nonce, token: u64) -> Effect {
     Effect::Expired { key: key.clone(), nonce, process: ProcessId(0), request: 0, token }
+}
+
+/// Whether it is a force-unlock that found another grant, or none, and changed nothing.
+fn is_late_force(run: &Run) -> bool {
+    run.args.len() > 4 && run.reply.as_ref().is_ok_and(|reply| word(reply) != "held")
 }
 
 /// The result in a reply "now result".

@@ -1,6 +1,6 @@
 //! How long the scripts remember nonces.
 
-use super::{Holder, KeyView, nonce, number, word};
+use super::{Holder, KeyView, is_late_force, nonce, number, word};
 use crate::{
     Nonce,
     lock_table::ClusterTime,
@@ -33,10 +33,7 @@ pub(super) fn check(
         }
     }
     let unlocked = (run.verb == Verb::Unlock).then(|| nonce(&arg(2)));
-    // A force-unlock that comes too late changes nothing.
-    let ended = run.reply.as_ref().is_ok_and(|reply| word(reply) == "held");
-    let is_late = run.args.len() > 4 && !ended;
-    if let Some(nonce) = unlocked.filter(|_| arg(3) == "c" && !is_late) {
+    if let Some(nonce) = unlocked.filter(|_| arg(3) == "c" && !is_late_force(run)) {
         let at = forgotten_at(nonce);
         assert_eq!(at, Some(now.0 + 1 + memory), "how long an unlocked nonce is remembered");
     }
