@@ -5,7 +5,10 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
+mod run_support;
+
 use std::{
+    fs,
     io::{Read as _, Write as _},
     process::{Child, ChildStdin, Command, Stdio},
     sync::mpsc::{Receiver, channel},
@@ -14,6 +17,8 @@ use std::{
 };
 
 use gaggle_channels::testing::RedisServer;
+
+use run_support::wait_until;
 
 const CTRL_C: &str = "\x03";
 const CTRL_Z: &str = "\x1a";
@@ -63,14 +68,21 @@ impl Shell {
 
     /// Reads until the terminal shows this.
     fn expect(&mut self, text: &str) {
+        self.read_until(text);
+    }
+
+    /// What the terminal shows before this.
+    fn read_until(&mut self, text: &str) -> String {
         while !self.unread.contains(text) {
             let Ok(more) = self.shown.recv_timeout(Duration::from_secs(10)) else {
                 panic!("{text:?} is not shown: {:?}", self.unread);
             };
             self.unread += &more;
         }
-        let end = self.unread.find(text).unwrap() + text.len();
-        self.unread.drain(..end);
+        let (before, after) = self.unread.split_once(text).unwrap();
+        let (before, after) = (before.to_owned(), after.to_owned());
+        self.unread = after;
+        before
     }
 }
 
@@ -80,6 +92,18 @@ impl Drop for Shell {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
+}
+
+/// Waits until the first process of a group sleeps in the foreground of its terminal, as one that
+/// reads. Ctrl-Z after the terminal is lent to the group and before SIGCONT has no effect.
+fn wait_until_reading(process: &str) {
+    wait_until(|| {
+        let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+        let (_, fields) = stat.rsplit_once(") ").unwrap();
+        let fields: Vec<_> = fields.split(' ').collect();
+        // See `proc_pid_stat(5)`: state, and the foreground group of the terminal.
+        fields[0] == "S" && fields[5] == process
+    });
 }
 
 #[test]
@@ -122,20 +146,25 @@ fn ctrl_c_reaches_the_command() {
 fn ctrl_z_stops_the_job_until_fg() {
     let redis = RedisServer::start();
     let mut shell = Shell::start(&redis.url());
-    for read in ["", "read b; echo go''t;"] {
-        shell.enter(&format!("$run sh -c 'echo re''ady; {read} read a; echo \"<$a>\"'\n"));
-        shell.expect("ready");
-        if !read.is_empty() {
+    shell.enter("go=$(mktemp -u); mkfifo $go; exec 9<>$go; rm $go\n");
+    // It asks for the terminal only after `fg`, when it reads, or has it.
+    for before in ["read go <&9;", "", "read b; echo go''t;"] {
+        shell.enter(&format!("$run sh -c 'echo re''ady $$.; {before} read a; echo \"<$a>\"'\n"));
+        shell.expect("ready ");
+        let command = shell.read_until(".");
+        if before.contains("read b") {
             // Read before Ctrl-Z, which empties the terminal's input.
             shell.enter("first\n");
             shell.expect("got");
+        } else if before.is_empty() {
+            wait_until_reading(&command);
         }
         shell.enter(CTRL_Z);
         shell.expect("Stopped");
         shell.expect("shell> ");
         shell.enter("echo a''b\n");
         shell.expect("ab");
-        shell.enter("fg\n");
+        shell.enter("echo >&9; fg\n");
         shell.enter("line\n");
         shell.expect("<line>");
         shell.expect("shell> ");
@@ -160,10 +189,9 @@ fn background_job_waits_for_fg_to_read() {
 fn run_within_run_reads_the_terminal() {
     let redis = RedisServer::start();
     let mut shell = Shell::start(&redis.url());
-    shell.enter("${run/ k / outer } $run sh -c 'echo re''ady; read a; echo \"<$a>\"'\n");
-    shell.expect("ready");
-    // Ctrl-Z in the moment in which the terminal is lent has no effect.
-    thread::sleep(Duration::from_millis(300));
+    shell.enter("${run/ k / outer } $run sh -c 'echo re''ady $$.; read a; echo \"<$a>\"'\n");
+    shell.expect("ready ");
+    wait_until_reading(&shell.read_until("."));
     shell.enter(CTRL_Z);
     shell.expect("Stopped");
     shell.expect("shell> ");
