@@ -358,8 +358,8 @@ fn deadline_kills_if_sigterm_is_ignored() {
     }
 }
 
-/// A late grant leaves less of the lease, as drift does after a long wait. The reply to the extension
-/// is as late: without it, SIGTERM is due 1,080 ms after the grant.
+/// A late grant leaves less of the lease, as drift does after a long wait. The reply to the
+/// extension is as late: without it, SIGTERM is due 1,080 ms after the grant.
 #[test]
 fn job_after_a_late_grant_is_not_ended() {
     let redis = RedisServer::start();
