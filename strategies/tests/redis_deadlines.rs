@@ -76,13 +76,16 @@ async fn grant_below_half_a_lease_is_extended() {
         let lock = tokio::spawn(async move { waiting.lock("k", waiter).await });
         server.queued("k", 1).await;
         tokio::time::sleep(ms(600)).await;
+        let before = second.clock().now();
         first.unlock(&held).await.unwrap();
         let lock = lock.await.unwrap().unwrap();
-        let left = lock.deadline().unwrap().since(second.clock().now());
+        let deadline = lock.deadline().unwrap();
         // As granted it has 39 ms. Extended it has 159 ms; 197 ms if the drift were the default.
-        assert!(left >= ms(80), "not extended: {left:?}");
+        assert!(deadline >= before.after(ms(80)), "not extended: {:?}", deadline.since(before));
+        let left = deadline.since(second.clock().now());
         assert!(left < ms(160), "without the drift: {left:?}");
-        second.unlock(&lock).await.unwrap();
+        // On a busy machine it may have expired.
+        let _ = second.unlock(&lock).await;
     }
 }
 

@@ -64,11 +64,14 @@ async fn dead_head_is_skipped_after_waiter_ttl() {
         async move { redis.lock("k", patient()).await.unwrap() }
     });
     server.queued("k", 2).await;
+    let (name, published) = (server.name("l", "k").await, server.calls("publish").await);
     tokio::time::sleep(ms(400)).await;
-    let started = Instant::now();
     handles[0].unlock(&held).await.unwrap();
+    // An INSPECT would itself grant the key to the next waiter.
+    let holder: String = server.command(&["GET", &name]).await;
+    assert_eq!(server.calls("publish").await, published + 1);
     let next = waiting.await.unwrap();
-    assert!(started.elapsed() < ms(200), "{:?}", started.elapsed());
+    assert!(holder.starts_with(&next.nonce().to_string()), "{holder}");
     handles[1].unlock(&next).await.unwrap();
     assert_eq!(server.residue().await, Vec::<String>::new());
 }
@@ -103,15 +106,19 @@ async fn head_gets_a_dead_holders_key() {
     let started = doomed
         .run(async move {
             let redis = Redis::open(options).await.unwrap();
-            take(&redis, "k", ms(700)).await;
+            let started = Instant::now();
+            take(&redis, "k", ms(300)).await;
             std::mem::forget(redis);
-            Instant::now()
+            started
         })
         .await;
     doomed.die();
+    let requested = Instant::now();
     let next = redis.lock("k", patient()).await.unwrap();
-    let took = started.elapsed();
-    assert!(took >= ms(690) && took < ms(800), "at the known expiry: {took:?}");
+    let granted = Instant::now();
+    let (held, waited) = (granted - started, granted - requested);
+    // Its regular check is due 800 ms after it queued, or later.
+    assert!(held >= ms(290) && waited < ms(800), "at the known expiry: {held:?} {waited:?}");
     redis.unlock(&next).await.unwrap();
 }
 
@@ -124,7 +131,7 @@ async fn keys_expire_without_clients() {
         .run(async move {
             let redis = Arc::new(Redis::open(options).await.unwrap());
             for key in ["a", "b"] {
-                take(&redis, key, ms(500)).await;
+                take(&redis, key, secs(2)).await;
                 for _ in 0..5 {
                     let redis = redis.clone();
                     let options = LockOptions::default().duration(ms(500)).max_wait(secs(20));
@@ -137,7 +144,7 @@ async fn keys_expire_without_clients() {
     server.queued("a", 5).await;
     server.queued("b", 5).await;
     doomed.die();
-    let limit = Instant::now() + secs(3);
+    let limit = Instant::now() + secs(4);
     while server.keys().await.iter().any(|key| !key.ends_with("}:t")) {
         assert!(Instant::now() < limit, "left: {:?}", server.keys().await);
         tokio::time::sleep(ms(20)).await;
@@ -189,7 +196,7 @@ async fn bound_on_waiters_is_typed() {
 #[tokio::test]
 async fn close_ends_an_attempt_to_connect() {
     let server = Server::start().await;
-    let options = server.options().request_timeout(ms(200)).connect_timeout(secs(20));
+    let options = server.options().request_timeout(ms(500)).connect_timeout(secs(20));
     let redis = Redis::open(options).await.unwrap();
     let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     server.signal("STOP");
@@ -199,7 +206,7 @@ async fn close_ends_an_attempt_to_connect() {
     }
     let (open, started) = (alive(), Instant::now());
     redis.close().await;
-    assert!(started.elapsed() < ms(600), "{:?}", started.elapsed());
+    assert!(started.elapsed() < ms(1_500), "{:?}", started.elapsed());
     assert!(alive() < open);
     server.signal("CONT");
 }
