@@ -93,7 +93,7 @@ async fn redis_opens_over_a_unix_socket() {
 async fn request_timeout_bounds_an_unlock() {
     let server = RedisServer::start();
     let pid = Pid::from_raw(i32::try_from(server.pid().unwrap()).unwrap()).unwrap();
-    for (option, least, most) in [("request_timeout=2s", 2000, 3000), ("", 1000, 1500)] {
+    let unlock = async |option| {
         let locker = open(&format!("{}?{option}", server.url())).await.unwrap();
         let guard = locker.lock("k").await.unwrap();
         kill_process(pid, Signal::STOP).unwrap();
@@ -102,9 +102,19 @@ async fn request_timeout_bounds_an_unlock() {
         let took = before.elapsed();
         kill_process(pid, Signal::CONT).unwrap();
         assert!(matches!(unlocked, Err(Error::Unknown)), "{unlocked:?}");
-        let range = Duration::from_millis(least)..Duration::from_millis(most);
-        assert!(range.contains(&took), "{option:?}: {took:?}");
         locker.close().await;
+        took
+    };
+    for (option, least, most) in [("request_timeout=2s", 2000, 3000), ("", 1000, 1500)] {
+        // A busy machine may delay some attempts.
+        for attempt in 1.. {
+            let took = unlock(option).await;
+            assert!(took >= Duration::from_millis(least), "{option:?}: {took:?}");
+            if took < Duration::from_millis(most) {
+                break;
+            }
+            assert!(attempt < 5, "{option:?}: {took:?}");
+        }
     }
 }
 

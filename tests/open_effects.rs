@@ -56,8 +56,8 @@ fn election_timeout_delays_the_next_leader() {
     let url = |name| format!("gaggle+memory://elects?name={name}&{rest}");
     let mut members = Member::open_all(["a", "b", "c"].map(url));
     let leader = members.iter().position(Member::leads).unwrap();
-    members.remove(leader).kill();
     let began = Instant::now();
+    members.remove(leader).kill();
     while !members.iter().any(Member::leads) {
         assert!(began.elapsed() < Duration::from_secs(20), "no leader");
         thread::sleep(Duration::from_millis(5));
@@ -68,8 +68,9 @@ fn election_timeout_delays_the_next_leader() {
 
 #[test]
 fn request_timeout_bounds_an_unlock_of_a_member() {
-    for (option, least, most) in [("&request_timeout=2s", 2000, 3000), ("", 1000, 1500)] {
-        let url = |name| format!("gaggle+memory://bound{most}?name={name}&members=a,b{option}");
+    let unlock = |option: &str, attempt: u32| {
+        let group = format!("gaggle+memory://bound{}-{attempt}", option.len());
+        let url = |name| format!("{group}?name={name}&members=a,b{option}");
         let mut members = Member::open_all(["a", "b"].map(url));
         let a = &members[0];
         let guard = a.runtime.block_on(a.locker.lock("k")).unwrap();
@@ -78,8 +79,18 @@ fn request_timeout_bounds_an_unlock_of_a_member() {
         let unlocked = members[0].runtime.block_on(guard.unlock());
         let took = began.elapsed();
         assert!(matches!(unlocked, Err(Error::Unknown)), "{unlocked:?}");
-        let range = Duration::from_millis(least)..Duration::from_millis(most);
-        assert!(range.contains(&took), "{option:?}: {took:?}");
+        took
+    };
+    for (option, least, most) in [("&request_timeout=2s", 2000, 3000), ("", 1000, 1500)] {
+        // A busy machine may delay some attempts.
+        for attempt in 1.. {
+            let took = unlock(option, attempt);
+            assert!(took >= Duration::from_millis(least), "{option:?}: {took:?}");
+            if took < Duration::from_millis(most) {
+                break;
+            }
+            assert!(attempt < 5, "{option:?}: {took:?}");
+        }
     }
 }
 

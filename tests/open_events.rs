@@ -178,6 +178,8 @@ async fn groupless_member_names_the_missing() {
         |name, port| format!("{name} (not connected, 127.0.0.1:{port}: connection refused)");
     let expected =
         format!("no group yet: waiting for {}, {}", refused_by("b", b), refused_by("c", c));
+    events.wait_for(&format!("INFO message={expected}")).await;
+    // It is not repeated.
     tokio::time::sleep(Duration::from_millis(900)).await;
     let reported = events.take();
     let of = |text: &str| reported.iter().filter(|event| event.contains(text)).count();

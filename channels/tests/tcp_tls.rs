@@ -128,7 +128,8 @@ async fn openssl_clients_are_refused_with_the_reason() {
             s_client(at, &arguments.iter().map(String::as_str).collect::<Vec<_>>())
         });
         let took = took.await.unwrap();
-        assert!(took < Duration::from_millis(2_500), "{reason}: {took:?}");
+        let seconds = if reason == "no hello in time" { 2..3 } else { 0..2 };
+        assert!(seconds.contains(&took.as_secs()), "{reason}: {took:?}");
         let logged = event(reason).await;
         assert!(
             logged.contains("refused a connection") && logged.contains("127.0.0.1"),
