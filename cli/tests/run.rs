@@ -347,8 +347,8 @@ fn process_group_ends_with_command() {
 #[test]
 fn deadline_kills_if_sigterm_is_ignored() {
     let redis = RedisServer::start();
-    for (job, part) in [("", "reached --max-hold 400ms"), ("trap '' TERM;", "--max-hold 400ms")] {
-        let options = ["--duration", "300ms", "--max-hold", "400ms", "k", "--", "sh", "-c"];
+    for (job, part) in [("", "reached --max-hold 2s"), ("trap '' TERM;", "--max-hold 2s")] {
+        let options = ["--duration", "1500ms", "--max-hold", "2s", "k", "--", "sh", "-c"];
         let job = format!("{job} echo $$; sleep 60; sleep 60");
         let running = Running::start(gaggle(&redis.url(), &[&options[..], &[&job]].concat()));
         let command = running.first_line.clone();

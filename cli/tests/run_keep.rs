@@ -5,7 +5,7 @@
 
 mod run_support;
 
-use std::{thread::sleep, time::Duration};
+use std::{process::Stdio, thread::sleep, time::Duration};
 
 use gaggle_channels::testing::RedisServer;
 use run_support::{Running, finish, force_unlock, gaggle, pid};
@@ -76,9 +76,13 @@ fn silent_redis_at_the_end_is_named() {
         ("60s", "is not kept for --at-least"),
     ] {
         let options = ["--duration", "3s", "--at-least", at_least, "k", "--"];
-        let job = ["sh", "-c", "echo ready; sleep 0.3"];
-        let running = Running::start(gaggle(&redis.url(), &[&options[..], &job].concat()));
+        let job = ["sh", "-c", "echo ready; read line; exit 0"];
+        let mut command = gaggle(&redis.url(), &[&options[..], &job].concat());
+        command.stdin(Stdio::piped());
+        let mut running = Running::start(command);
         kill_process(server, Signal::STOP).unwrap();
+        // The command ends.
+        drop(running.process.stdin.take());
         let (code, _, err) = running.finish();
         kill_process(server, Signal::CONT).unwrap();
         assert!(code == Some(0) && err.contains(part), "{code:?}: {err}");

@@ -183,7 +183,7 @@ impl Cell<'_> {
         let (expected, printed) = self.expected();
         assert_eq!((code, out.as_str()), (Some(expected), printed), "{key}: {err}");
         // A killed process takes a moment to end.
-        let is_left = (0..20).all(|_| {
+        let is_left = (0..1_000).all(|_| {
             thread::sleep(Duration::from_millis(10));
             !processes(slice::from_ref(&cell)).is_empty()
         });

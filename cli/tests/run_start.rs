@@ -27,12 +27,19 @@ use run_support::{Running, finish, gaggle, is_stopped, pid, wait_until};
 fn max_wait_bounds_connecting() {
     let redis = RedisServer::start();
     kill_process(pid(&redis.pid().unwrap().to_string()), Signal::STOP).unwrap();
-    let started = Instant::now();
-    let (code, _, err) = finish(gaggle(&redis.url(), &["--max-wait", "100ms", "k", "--", "true"]));
-    let took = started.elapsed();
+    // A busy machine may delay some attempts.
+    for attempt in 1.. {
+        let started = Instant::now();
+        let options = ["--max-wait", "100ms", "k", "--", "true"];
+        let (code, _, err) = finish(gaggle(&redis.url(), &options));
+        let took = started.elapsed();
+        assert!(code == Some(122) && err.contains("did not reply in time"), "{err}");
+        if took < Duration::from_millis(900) {
+            break;
+        }
+        assert!(attempt < 5, "{took:?}");
+    }
     kill_process(pid(&redis.pid().unwrap().to_string()), Signal::CONT).unwrap();
-    assert!(code == Some(122) && err.contains("did not reply in time"), "{err}");
-    assert!(took < Duration::from_millis(900), "{took:?}");
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! namespace that `unshare` makes.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+#![allow(clippy::disallowed_methods, reason = "real processes need the real clock")]
 
 mod run_support;
 
@@ -13,7 +14,7 @@ use std::{
     process::{Child, ChildStdin, Command, Stdio},
     sync::mpsc::{Receiver, channel},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use gaggle_channels::testing::RedisServer;
@@ -69,6 +70,17 @@ impl Shell {
     /// Reads until the terminal shows this.
     fn expect(&mut self, text: &str) {
         self.read_until(text);
+    }
+
+    /// Enters these keys again and again until the terminal shows this.
+    fn enter_until(&mut self, keys: &str, text: &str) {
+        let until = Instant::now() + Duration::from_secs(10);
+        while !self.unread.contains(text) {
+            assert!(Instant::now() < until, "{text:?} is not shown: {:?}", self.unread);
+            self.enter(keys);
+            self.unread.extend(self.shown.recv_timeout(Duration::from_millis(50)));
+        }
+        self.expect(text);
     }
 
     /// What the terminal shows before this.
@@ -177,9 +189,8 @@ fn background_job_waits_for_fg_to_read() {
     let mut shell = Shell::start(&redis.url());
     shell.enter("$run sh -c 'read a; echo \"<$a>\"' &\n");
     shell.expect("shell> ");
-    thread::sleep(Duration::from_millis(300));
-    shell.enter("\n");
-    shell.expect("Stopped");
+    // The shell reports it before its next prompt.
+    shell.enter_until("\n", "Stopped");
     shell.enter("fg\n");
     shell.enter("line\n");
     shell.expect("<line>");

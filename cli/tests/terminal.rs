@@ -66,7 +66,7 @@ fn typing_error_suggests_no_worker_command() {
 #[test]
 fn empty_redis_variable_counts_as_unset() {
     let increment: &[&str] = &["increment", "--increments", "2", "--work", "1ms"];
-    let bench = &["bench", "--strategy", "local", "--duration", "50ms"];
+    let bench = &["bench", "--strategy", "local", "--duration", "500ms"];
     for arguments in [increment, bench] {
         let (out, err, code) = output(gaggle(arguments).env("GAGGLE_REDIS", ""));
         assert_eq!(code, Some(0), "{arguments:?}: {out}{err}");
@@ -79,7 +79,7 @@ fn empty_redis_variable_counts_as_unset() {
 #[test]
 fn log_goes_to_stderr_at_its_level() {
     let run = |options: &[&str], log: &str| {
-        let small = ["bench", "--channel", "tcp", "--duration", "50ms", "--json", "-"];
+        let small = ["bench", "--channel", "tcp", "--duration", "500ms", "--json", "-"];
         let mut command = gaggle(&[&small[..], options].concat());
         let (out, err, code) = output(command.env("RUST_LOG", log));
         assert_eq!(code, Some(0), "{options:?}: {out}{err}");
