@@ -16,9 +16,12 @@ mod simulated;
 
 use std::collections::BTreeMap;
 
+use self::lua::Scripts;
 pub use self::simulated::SimulatedRedis;
-use self::{keyspace::KeySpace, lua::Scripts};
-pub(crate) use self::{keyspace::Reply, lua::Verb};
+pub(crate) use self::{
+    keyspace::{KeySpace, Reply},
+    lua::Verb,
+};
 
 /// Names a connection.
 pub(crate) type ConnectionId = u64;
@@ -85,7 +88,17 @@ impl Server {
 
     /// Loses its data.
     pub(crate) fn wipe(&mut self) {
-        self.scripts.keys().clear();
+        self.set_data(KeySpace::default());
+    }
+
+    /// What a replica has once it has everything.
+    pub(crate) fn data(&self) -> KeySpace {
+        self.scripts.keys().clone()
+    }
+
+    /// Has the data of a replica.
+    pub(crate) fn set_data(&mut self, data: KeySpace) {
+        *self.scripts.keys() = data;
     }
 
     /// Forgets the scripts that it was taught.

@@ -16,7 +16,7 @@ pub(crate) enum Reply {
 pub(super) type Publication = (Vec<u8>, Vec<u8>);
 
 /// The data of one Redis.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct KeySpace {
     /// Microseconds of the server's clock; expiries count whole milliseconds of it.
     pub(super) now_us: u64,
@@ -25,7 +25,7 @@ pub(crate) struct KeySpace {
     pub(super) published: Vec<Publication>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Value {
     Text(Vec<u8>),
     Sorted(BTreeMap<Vec<u8>, f64>),
@@ -40,11 +40,6 @@ impl KeySpace {
         let now = self.now_ms();
         self.values.retain(|_, (_, end)| end.is_none_or(|end| now <= end));
         self.values.keys().map(|key| String::from_utf8_lossy(key).into_owned()).collect()
-    }
-
-    /// Loses everything.
-    pub(super) fn clear(&mut self) {
-        self.values.clear();
     }
 
     /// A text, and the last millisecond in which it lives, if that has an end.

@@ -32,7 +32,7 @@ pub(super) const FAULTS: [&str; 25] = [
 ];
 
 /// The same for clients of one Redis.
-pub(super) const SERVER_FAULTS: [&str; 25] = [
+pub(super) const SERVER_FAULTS: [&str; 26] = [
     "segment lost",
     "segment cut off",
     "frame held up",
@@ -57,6 +57,7 @@ pub(super) const SERVER_FAULTS: [&str; 25] = [
     "server stood still",
     "server restarted",
     "server lost its memory",
+    "failover to a replica",
     "too few replicas",
 ];
 

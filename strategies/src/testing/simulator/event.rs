@@ -43,11 +43,12 @@ pub(super) enum Fault {
     Standstill,
     ServerRestart,
     MemoryLoss,
+    Failover,
 }
 
 impl Fault {
     /// All kinds.
-    pub(super) const ALL: [Self; 16] = [
+    pub(super) const ALL: [Self; 17] = [
         Self::Partition,
         Self::Slow,
         Self::Pause,
@@ -64,5 +65,6 @@ impl Fault {
         Self::Standstill,
         Self::ServerRestart,
         Self::MemoryLoss,
+        Self::Failover,
     ];
 }

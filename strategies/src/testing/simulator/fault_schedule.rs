@@ -45,6 +45,7 @@ impl FaultSchedule {
             Fault::Standstill => self.server.standstill,
             Fault::ServerRestart => self.server.restart,
             Fault::MemoryLoss => self.server.wipe,
+            Fault::Failover => self.server.failover,
         }
     }
 

@@ -83,6 +83,7 @@ impl World {
             Fault::Standstill => self.break_server(Outage::Stands),
             Fault::ServerRestart => self.break_server(Outage::Restarts),
             Fault::MemoryLoss => self.break_server(Outage::Wiped),
+            Fault::Failover => self.break_server(Outage::Failover),
         }
     }
 

@@ -15,7 +15,6 @@ use std::{
     sync::Arc,
 };
 
-pub(super) use self::belief::{Acquisition, Belief, TwoBelieve};
 use self::{
     belief::Beliefs,
     committed::Committed,
@@ -23,6 +22,9 @@ use self::{
     ledger::Ledger,
     log::{LogMatching, Mirror},
     rest::Rests,
+};
+pub(super) use self::{
+    belief::{Acquisition, Belief, TwoBelieve},
     scripts::Scripts,
 };
 use super::{coverage::Coverage, random::mixed, recorder::Op};

@@ -76,6 +76,8 @@ pub(super) struct ServerPlan {
     pub(super) replicas: u32,
     #[serde(default)]
     pub(super) few_replicas: u64,
+    #[serde(default)]
+    pub(super) failover: u64,
 }
 
 /// The members' options that a seed decides.
@@ -290,6 +292,7 @@ impl Plan {
             outage_max: random.spread(20, 4_000) * MS,
             replicas,
             few_replicas,
+            failover: some(&mut draws, 1_000, 16_000) * MS,
         });
         plan.options.nonce_memory_ms = plan.options.nonce_memory_ms.max(1_000);
         plan.options.outside_ms = 0;

@@ -5,6 +5,7 @@ mod publications;
 
 use std::{collections::BTreeMap, mem, sync::Arc, time::Duration};
 
+use self::outages::Replica;
 pub(super) use self::{outages::Outage, publications::Notice};
 use super::{
     clock::SimClock,
@@ -41,6 +42,8 @@ pub(super) struct Host {
     stands_until: u64,
     full_until: u64,
     backlog: Vec<(ConnectionId, Sent)>,
+    /// The one that a failover promotes.
+    replica: Replica,
     random: Random,
 }
 
@@ -66,6 +69,7 @@ pub(super) enum ServerEvent {
     Publish(ConnectionId, Vec<u8>),
     /// All of the notice of a force-unlock has arrived.
     Notice(ConnectionId, Acquisition),
+    Fail,
     /// A standstill, a restart or a full memory may be over.
     Recover,
 }
@@ -81,6 +85,7 @@ impl Host {
             stands_until: 0,
             full_until: 0,
             backlog: Vec::new(),
+            replica: Replica::default(),
             random: Random::new(seed, 6),
         }
     }
@@ -158,6 +163,7 @@ impl World {
             ServerEvent::Notice(connection, acquisition) => {
                 self.notice_arrives(connection, acquisition);
             }
+            ServerEvent::Fail => self.fail_over(),
             ServerEvent::Recover => self.recover(),
         }
     }
@@ -279,6 +285,7 @@ impl World {
                 self.invariants.coverage.reach("script unknown to the server");
             }
             replies.extend(reply);
+            self.follow(waits, is_short);
         }
         if !replies.is_empty() {
             self.send_to_client(connection, replies);

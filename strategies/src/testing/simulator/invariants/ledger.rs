@@ -14,7 +14,7 @@ use crate::{
 /// The promises of the committed log, checked grant by grant: one live lease per key in cluster
 /// time (contract, rule 1), rising tokens (5), nothing for a nonce that has ended (6), cluster time
 /// that never goes back (3).
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Ledger {
     now: ClusterTime,
     holders: BTreeMap<Arc<str>, Held>,
@@ -29,7 +29,7 @@ pub(super) struct Ledger {
     opens_at: ClusterTime,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Held {
     nonce: Nonce,
     token: u64,

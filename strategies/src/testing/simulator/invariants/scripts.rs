@@ -22,7 +22,8 @@ use crate::{
 /// The state of every key after the last script. It feeds the [`Ledger`], and adds two rules of a
 /// queue in Redis (contract, rule 7): no grant overtakes a waiter, and no waiter of a process with
 /// signs of life is dropped before its deadline.
-pub(super) struct Scripts {
+#[derive(Clone)]
+pub(in crate::testing::simulator) struct Scripts {
     ledger: Ledger,
     keys: BTreeMap<Arc<str>, KeyView>,
     /// When a process last gave a sign of life for a key (ms).
@@ -35,6 +36,7 @@ pub(super) struct Scripts {
 }
 
 /// A LOCK that may wait.
+#[derive(Clone)]
 struct Waiter {
     process: String,
     /// When the wait of one of its copies is over (ms): the first, and the last.
@@ -122,20 +124,32 @@ impl Invariants {
         effects.iter().for_each(|effect| self.note_effect(effect));
     }
 
-    /// The server has lost its memory. Returns the locks that were held.
-    pub(in crate::testing::simulator) fn forget_server(&mut self) -> Vec<(Op, Arc<str>)> {
-        let mut locks = Vec::new();
-        for (key, view) in std::mem::take(&mut self.scripts.keys) {
-            if let Some(Holder { nonce, token, .. }) = view.holder {
-                self.beliefs.orphan((nonce, token));
-                locks.extend(self.ops.get(&nonce).map(|op| (*op, key)));
-            }
-        }
-        self.scripts.ledger = Ledger::of_scripts();
-        self.scripts.last_alive_at.clear();
-        locks
+    /// What the server has now.
+    pub(in crate::testing::simulator) fn scripts(&self) -> Scripts {
+        self.scripts.clone()
     }
 
+    /// The server has only this. Returns the locks that it lost, or of which it lost an
+    /// extension; if it was allowed to lose them, they protect no more.
+    pub(in crate::testing::simulator) fn replace_server(
+        &mut self,
+        scripts: Scripts,
+        may_lose: bool,
+    ) -> Vec<(Op, Arc<str>)> {
+        let mut locks = Vec::new();
+        for (key, view) in std::mem::replace(&mut self.scripts, scripts).keys {
+            let now = self.scripts.keys.get(&key).and_then(|view| view.holder);
+            if let Some(holder) = view.holder
+                && now != Some(holder)
+            {
+                if may_lose {
+                    self.beliefs.orphan((holder.nonce, holder.token));
+                }
+                locks.extend(self.ops.get(&holder.nonce).map(|op| (*op, key)));
+            }
+        }
+        locks
+    }
     /// The grant of whose force-unlock this publication of a script notifies.
     pub(in crate::testing::simulator) fn forced_by(run: &Run, push: &[u8]) -> Option<Acquisition> {
         let notice = run.args.get(5).filter(|_| run.verb == Verb::Unlock)?;

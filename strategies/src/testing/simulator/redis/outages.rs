@@ -3,6 +3,7 @@
 use std::mem;
 
 use super::{Event, MS, ServerEvent, World};
+use crate::testing::{redis_server::KeySpace, simulator::invariants::Scripts};
 
 /// A fault of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,6 +12,14 @@ pub(in crate::testing::simulator) enum Outage {
     Full,
     Restarts,
     Wiped,
+    Failover,
+}
+
+/// A replica, with what the server had at some time.
+#[derive(Clone, Default)]
+pub(super) struct Replica {
+    data: KeySpace,
+    scripts: Scripts,
 }
 
 impl World {
@@ -20,14 +29,18 @@ impl World {
         if host.down_until > now {
             return;
         }
-        let until = now + host.random.spread(MS, host.plan.outage_max.max(MS));
+        let longest = match outage {
+            Outage::Failover => host.plan.outage_max.min(100 * MS),
+            _ => host.plan.outage_max,
+        };
+        let until = now + host.random.spread(MS, longest.max(MS));
         match outage {
             Outage::Stands => host.stands_until = until,
             Outage::Full => {
                 host.server.set_full(true);
                 host.full_until = until;
             }
-            Outage::Restarts | Outage::Wiped => {
+            Outage::Restarts | Outage::Wiped | Outage::Failover => {
                 host.down_until = until;
                 host.backlog.clear();
                 let ids: Vec<_> = host.connections.keys().copied().collect();
@@ -41,15 +54,57 @@ impl World {
             Outage::Full => "server's memory full",
             Outage::Restarts => "server restarted",
             Outage::Wiped => "server lost its memory",
+            Outage::Failover => "failover to a replica",
         });
         if outage == Outage::Wiped {
-            self.host().server.wipe();
-            self.recorder.forget();
-            let held = self.invariants.forget_server();
-            self.calls.gave_up(now, &held);
-            self.calls.all_dropped();
+            self.host().replica = Replica::default();
+            self.promote(true);
+        } else if outage == Outage::Failover {
+            let may_lose = self.host().plan.replicas == 0;
+            self.promote(may_lose);
         }
         self.schedule(until, Event::Server(ServerEvent::Recover));
+    }
+
+    /// After a request the replica may have all that the server has. It is promoted most often
+    /// where it has not.
+    pub(super) fn follow(&mut self, waits: bool, is_short: bool) {
+        let now = self.now();
+        let host = self.host();
+        if host.plan.failover == 0 {
+            return;
+        }
+        if waits && is_short && host.random.chance(500_000) {
+            let at = now + host.random.between(0, 100 * MS);
+            self.schedule(at, Event::Server(ServerEvent::Fail));
+        } else if (waits && !is_short) || host.random.chance(20_000) {
+            self.replicate();
+        }
+    }
+
+    pub(super) fn fail_over(&mut self) {
+        if self.host().plan.failover > 0 {
+            self.break_server(Outage::Failover);
+        }
+    }
+
+    fn replicate(&mut self) {
+        let scripts = self.invariants.scripts();
+        let host = self.host();
+        host.replica = Replica { data: host.server.data(), scripts };
+    }
+
+    /// The replica takes the server's place.
+    fn promote(&mut self, may_lose: bool) {
+        let now = self.now();
+        let Replica { data, scripts } = self.host().replica.clone();
+        self.host().server.set_data(data);
+        let lost = self.invariants.replace_server(scripts, may_lose);
+        if may_lose {
+            self.recorder.forget();
+        }
+        self.calls.gave_up(now, &lost);
+        self.calls.all_dropped();
     }
 
     pub(super) fn recover(&mut self) {
@@ -74,7 +129,7 @@ impl World {
         let host = self.host();
         (host.stands_until, host.full_until, host.down_until) = (now, now, now);
         (host.plan.lost_publication, host.plan.late_publication) = (0, 0);
-        host.plan.few_replicas = 0;
+        (host.plan.few_replicas, host.plan.failover) = (0, 0);
         self.recover();
     }
 }

@@ -14,7 +14,7 @@ pub(super) struct KeyView {
     pub(super) queue_end: Option<u64>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Holder {
     pub(super) nonce: Nonce,
     pub(super) token: u64,
