@@ -144,17 +144,17 @@ pub struct Redis {
 }
 
 /// The whole texts of the scripts, each with the name of its verb: `lock`, `unlock`, `extend`,
-/// `poll` and `inspect`.
+/// `poll`, `inspect` and `mark`.
 #[cfg(any(test, feature = "testing"))]
 #[must_use]
-pub fn scripts() -> [(&'static str, &'static str); 5] {
-    let names = ["lock", "unlock", "extend", "poll", "inspect"];
+pub fn scripts() -> [(&'static str, &'static str); 6] {
+    let names = ["lock", "unlock", "extend", "poll", "inspect", "mark"];
     std::array::from_fn(|at| (names[at], script::all()[at].text()))
 }
 
 /// The hashes by which a server that has loaded the scripts knows them, in the same order.
 #[cfg(feature = "simulator")]
-pub(crate) fn script_hashes() -> [&'static str; 5] {
+pub(crate) fn script_hashes() -> [&'static str; 6] {
     script::all().map(script::Script::hash)
 }
 

@@ -150,6 +150,11 @@ pub(crate) enum Event {
         nonce: Nonce,
         cause: Cause,
     },
+    /// The grant that follows is not safe enough, and is to be withdrawn.
+    Unsafe {
+        nonce: Nonce,
+        cause: Cause,
+    },
     /// A bound of the granting side is reached, for this LOCK or for every one that is not granted.
     Limit {
         nonce: Option<Nonce>,

@@ -45,6 +45,7 @@ impl Core {
                     request.attempts.delayed(cause);
                 }
             }
+            Event::Unsafe { nonce, cause } => self.withdrawn(now, nonce, &cause),
             Event::Limit { nonce, what, limit } => {
                 let is_lock = |request: &Request| matches!(request.kind, Kind::Lock(_));
                 let refused = match nonce {
@@ -95,6 +96,15 @@ impl Core {
         let sole = !request.attempts.has_copies();
         let delivery = self.held.granted(now, &lock, call.lease, sole);
         self.reply(call.id, Reply::Granted { lock, delivery });
+    }
+
+    /// A call that waits goes on under another nonce.
+    fn withdrawn(&mut self, now: Instant, nonce: Nonce, cause: &Cause) {
+        let Some(request) = self.requests.take(Subject::Lock(nonce)) else { return };
+        let waits = request.repeats_after(Fate::Refused);
+        let reply = || if waits { Reply::Ended } else { Reply::Failed(cause.to_error()) };
+        self.reply_to_all(&request, reply);
+        self.take_back(now, &request);
     }
 
     /// The granting side refused a request: only earlier copies of a LOCK may still take the key.

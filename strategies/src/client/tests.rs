@@ -155,6 +155,31 @@ fn dropped_wait_frees_its_late_grant() {
     assert!(is_unlock(&sent(&mut core, 4)[0], 1));
 }
 
+/// Its withdrawal is repeated, and no reply to an earlier check grants it.
+#[test]
+fn unsafe_grant_is_withdrawn() {
+    let mut core = core(false);
+    let cause = Cause::new(UnavailableKind::Refused, "too few".to_owned());
+    core.call(at(0), waits(1, 5_000));
+    sent(&mut core, 0);
+    core.handle(at(1), Event::Queued { nonce: nonce(1), check_in: None });
+    let found = [Event::Unsafe { nonce: nonce(1), cause: cause.clone() }, granted(1)];
+    found.into_iter().for_each(|event| core.handle(at(2), event));
+    assert!(matches!(replies(&mut core)[..], [(1, Reply::Ended)]));
+    assert!(is_unlock(&sent(&mut core, 2)[0], 1));
+    core.handle(at(3), granted(1));
+    let of = Subject::Unlock(nonce(1));
+    core.handle(at(3), Event::Failed { of, fate: Fate::Refused, cause: cause.clone() });
+    assert!(replies(&mut core).is_empty());
+    assert!(is_unlock(&sent(&mut core, 1_000)[0], 1), "refused, and sent again");
+    core.handle(at(1_001), Event::Unlocked { nonce: nonce(1), held: true });
+    // A later reply to a copy of a LOCK whose grant was safe.
+    let lock = take(&mut core, 1_002);
+    let found = [Event::Unsafe { nonce: lock.nonce(), cause }, granted(1)];
+    found.into_iter().for_each(|event| core.handle(at(1_003), event));
+    assert!(sent(&mut core, 1_003).is_empty() && replies(&mut core).is_empty());
+}
+
 #[test]
 fn unsent_wait_is_dropped_without_a_message() {
     let mut core = core(false);

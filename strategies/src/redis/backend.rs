@@ -257,9 +257,7 @@ impl Backend {
         let (wanted, address) = (self.options.replicas, self.connection.address());
         self.unreported.take_from(events, wanted, address);
         if let Some(reply) = waited {
-            for withdrawal in self.unreported.waited(&reply, wanted, address, events) {
-                self.send(now, Request::Command(withdrawal));
-            }
+            self.unreported.waited(&reply, wanted, address, events);
         }
         if self.unreported.begins() {
             self.send(now, Request::Mark);

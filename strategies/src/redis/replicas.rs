@@ -6,7 +6,7 @@ use redis::Value;
 
 use crate::{
     UnavailableKind,
-    client::command::{Cause, Command, Event, Fate, Subject},
+    client::command::{Cause, Event, Fate, Subject},
 };
 
 /// Grants and extensions that wait for replicas, in their order, and losses to be repeated behind
@@ -62,15 +62,15 @@ impl Unreported {
         self.is_marked = true;
     }
 
-    /// Takes the reply to the `WAIT`, and reports what it covered. Returns the withdrawals of
-    /// grants that fewer replicas than `wanted` have.
+    /// Takes the reply to the `WAIT`, and reports what it covered: as failed, if fewer replicas than
+    /// `wanted` have it.
     pub(super) fn waited(
         &mut self,
         reply: &Value,
         wanted: u32,
         address: &str,
         events: &mut Vec<Event>,
-    ) -> Vec<Command> {
+    ) {
         let covered = mem::take(&mut self.covered);
         let count = match reply {
             Value::Int(count) if self.is_marked => *count,
@@ -78,49 +78,40 @@ impl Unreported {
         };
         if count >= i64::from(wanted) {
             events.extend(covered);
-            return Vec::new();
+            return;
         }
-        let withdrawal = |event: &Event| match event {
-            Event::Granted { nonce, key, .. } => {
-                let (nonce, key) = (*nonce, key.clone());
-                Some(Command::Unlock { nonce, key, copies: false, forced: None })
-            }
-            _ => None,
-        };
-        let withdrawals = covered.iter().filter_map(withdrawal).collect();
         let text = format!(
             "{count} replicas of Redis at {address} have acknowledged a grant in time, not {wanted}"
         );
         let cause = Cause::new(UnavailableKind::Refused, text);
-        fail(covered, Fate::Refused, &cause, events);
-        withdrawals
+        for event in covered {
+            match event {
+                Event::Granted { nonce, .. } => {
+                    events.push(Event::Unsafe { nonce, cause: cause.clone() });
+                    events.push(event);
+                }
+                other => fail(other, &cause, events),
+            }
+        }
     }
 
     /// Reports everything as failed: its connection is lost.
     pub(super) fn fail(&mut self, cause: &Cause, events: &mut Vec<Event>) {
-        fail(mem::take(&mut self.covered), Fate::NoReply, cause, events);
-        fail(mem::take(&mut self.later), Fate::NoReply, cause, events);
+        let unreported = mem::take(&mut self.covered).into_iter().chain(mem::take(&mut self.later));
+        unreported.for_each(|event| fail(event, cause, events));
     }
 }
 
-/// Reports grants, whose fate is given, and extensions as failed.
-fn fail(unreported: Vec<Event>, fate: Fate, cause: &Cause, events: &mut Vec<Event>) {
-    for event in unreported {
-        let failed = |of, fate| Event::Failed { of, fate, cause: cause.clone() };
-        match event {
-            Event::Granted { nonce, .. } => {
-                // If it was in the queue, it is no longer.
-                events.push(Event::Forgotten { nonce });
-                events.push(failed(Subject::Lock(nonce), fate));
-                if fate == Fate::Refused {
-                    // A wait goes on under a fresh nonce: a check on its way may still find that
-                    // this one holds.
-                    events.push(Event::Ended { nonce });
-                }
-            }
-            Event::Extended { id, .. } => events.push(failed(Subject::Query(id), Fate::NoReply)),
-            other => events.push(other),
+/// Reports a grant or an extension as one without a reply.
+fn fail(unreported: Event, cause: &Cause, events: &mut Vec<Event>) {
+    let failed = |of| Event::Failed { of, fate: Fate::NoReply, cause: cause.clone() };
+    match unreported {
+        Event::Granted { nonce, .. } => {
+            // If it was in the queue, it is no longer.
+            events.extend([Event::Forgotten { nonce }, failed(Subject::Lock(nonce))]);
         }
+        Event::Extended { id, .. } => events.push(failed(Subject::Query(id))),
+        other => events.push(other),
     }
 }
 
@@ -158,19 +149,5 @@ mod tests {
         unreported.waited(&Value::Int(1), 1, "here", &mut events);
         assert!(matches!(&events[..], [Event::Granted { .. }, .., loss] if is_lost(loss)));
         assert_eq!(events.len(), 3, "each behind the grant: {events:?}");
-    }
-
-    /// Otherwise the reply to a check that was sent before the withdrawal would grant it.
-    #[test]
-    fn withdrawn_grant_ends_its_nonce() {
-        let nonce = Nonce::from_u128(1);
-        let (key, waited, lease) = ("k".into(), Duration::ZERO, Duration::from_secs(5));
-        let mut events = vec![Event::Granted { nonce, key, token: 7, waited, lease }];
-        let mut unreported = Unreported::default();
-        unreported.take_from(&mut events, 1, "here");
-        assert!(unreported.begins());
-        unreported.marked();
-        assert_eq!(unreported.waited(&Value::Int(0), 1, "here", &mut events).len(), 1);
-        assert!(matches!(events.last(), Some(Event::Ended { .. })), "{events:?}");
     }
 }

@@ -170,7 +170,9 @@ impl Encoder {
                 self.begin(&mut cmd, &script::POLL, &poll.key);
                 poll.checks.iter().for_each(|check| cmd.write_arg_fmt(check.nonce));
             }
-            Request::Mark => _ = cmd.arg("SET").arg(self.names.mark()).arg("").arg("PX").arg(1000),
+            Request::Mark => {
+                _ = cmd.arg("EVALSHA").arg(script::MARK.hash()).arg(1).arg(self.names.mark());
+            }
             Request::Wait => _ = cmd.arg("WAIT").arg(self.replicas).arg(self.wait_ms),
             Request::Ping => match self.slot_key() {
                 None => _ = cmd.arg("PING"),

@@ -1,4 +1,4 @@
-//! The scripts: one for each verb, with the sections of `settle.lua` that it includes.
+//! The scripts: one for each verb and one for replicas, with the sections of `settle.lua` that it includes.
 
 use std::sync::LazyLock;
 
@@ -29,10 +29,11 @@ script!(UNLOCK, "unlock.lua");
 script!(EXTEND, "extend.lua");
 script!(POLL, "poll.lua");
 script!(INSPECT, "inspect.lua");
+script!(MARK, "mark.lua");
 
 /// All of them, to be loaded when a connection is first made.
-pub(super) fn all() -> [&'static Script; 5] {
-    [&LOCK, &UNLOCK, &EXTEND, &POLL, &INSPECT]
+pub(super) fn all() -> [&'static Script; 6] {
+    [&LOCK, &UNLOCK, &EXTEND, &POLL, &INSPECT, &MARK]
 }
 
 /// The text of a script with each section in the place of the line that includes it.

@@ -49,7 +49,7 @@ pub(crate) struct Executed {
     /// Publications, as the bytes of pushes, and the connections that subscribed to them. They
     /// leave before the reply.
     pub(crate) pushes: Vec<(ConnectionId, Vec<u8>)>,
-    /// The script that it ran, if it ran one.
+    /// The script of a lock that it ran, if it ran one.
     pub(crate) run: Option<Run>,
     /// Whether it was a `WAIT`.
     pub(crate) waits: bool,
@@ -200,7 +200,9 @@ impl Server {
             Ok(reply) => resp::encoded(reply),
             Err(error) => resp::error(error),
         };
-        *run = Some(Run { verb, keys: keys.to_vec(), args: args.to_vec(), reply: result });
+        if verb != Verb::Mark {
+            *run = Some(Run { verb, keys: keys.to_vec(), args: args.to_vec(), reply: result });
+        }
         reply
     }
 

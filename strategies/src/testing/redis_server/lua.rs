@@ -15,9 +15,11 @@ pub(crate) enum Verb {
     Extend,
     Poll,
     Inspect,
+    Mark,
 }
 
-const VERBS: [Verb; 5] = [Verb::Lock, Verb::Unlock, Verb::Extend, Verb::Poll, Verb::Inspect];
+const VERBS: [Verb; 6] =
+    [Verb::Lock, Verb::Unlock, Verb::Extend, Verb::Poll, Verb::Inspect, Verb::Mark];
 
 /// What a server whose memory is full replies to a command that needs more.
 const FULL: &str = "OOM command not allowed when used memory > 'maxmemory'.";
@@ -27,7 +29,7 @@ pub(super) struct Scripts {
     /// Kept, because the functions live in it.
     lua: Lua,
     functions: Vec<Function>,
-    known: [bool; 5],
+    known: [bool; 6],
     data: Arc<Mutex<Data>>,
 }
 
@@ -83,7 +85,7 @@ impl Scripts {
             lua.load(text).set_name(name).into_function().expect("a script that ships compiles")
         };
         let functions = crate::redis::scripts().map(compile).into();
-        Self { lua, functions, known: [false; 5], data }
+        Self { lua, functions, known: [false; 6], data }
     }
 
     pub(super) fn keys(&self) -> impl std::ops::DerefMut<Target = KeySpace> {
@@ -95,7 +97,7 @@ impl Scripts {
     }
 
     pub(super) fn flush(&mut self) {
-        self.known = [false; 5];
+        self.known = [false; 6];
     }
 
     /// Learns a script by its text.

@@ -232,7 +232,7 @@ impl Scripts {
                 request: 0,
                 duration_ms: number(&arg(3)),
             },
-            Verb::Poll | Verb::Inspect => Command::Noop,
+            Verb::Poll | Verb::Inspect | Verb::Mark => Command::Noop,
         }
     }
 
@@ -248,7 +248,7 @@ impl Scripts {
         let own = match run.verb {
             Verb::Lock => Some(nonce(&arg(3))),
             Verb::Unlock | Verb::Extend => Some(nonce(&arg(2))),
-            Verb::Poll | Verb::Inspect => None,
+            Verb::Poll | Verb::Inspect | Verb::Mark => None,
         };
         let word = run.reply.as_ref().map(word).unwrap_or_default();
         let mut effects = Vec::new();
