@@ -73,7 +73,7 @@ async fn full_memory_refuses_no_extension_and_no_waiter() {
     waiter.await.unwrap().unwrap();
 }
 
-/// A withdrawal that is refused is repeated: no key stays held by nobody for a lease.
+/// A withdrawal that is refused is repeated: no key is held for a lease without a holder.
 #[tokio::test]
 async fn refused_withdrawal_is_repeated() {
     let (master, replica) = pair().await;

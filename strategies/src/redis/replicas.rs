@@ -62,8 +62,8 @@ impl Unreported {
         self.is_marked = true;
     }
 
-    /// Takes the reply to the `WAIT`, and reports what it covered: as failed, if fewer replicas than
-    /// `wanted` have it.
+    /// Takes the reply to the `WAIT`, and reports what it covered: as failed, if fewer replicas
+    /// than `wanted` have it.
     pub(super) fn waited(
         &mut self,
         reply: &Value,

@@ -1,4 +1,5 @@
-//! The scripts: one for each verb and one for replicas, with the sections of `settle.lua` that it includes.
+//! The scripts: one for each verb, with the sections of `settle.lua` that it includes, and one for
+//! replicas.
 
 use std::sync::LazyLock;
 
