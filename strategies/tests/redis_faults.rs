@@ -48,16 +48,22 @@ async fn lost_publication_costs_at_most_one_check() {
 #[tokio::test]
 async fn reconnect_checks_waiters_at_once() {
     let server = Server::start().await;
-    let (first, second) = (server.open().await, server.open().await);
+    let proxy = Proxy::before(server.port());
+    let (first, second) = (server.open().await, through(&proxy).await);
     let held = take(&first, "k", secs(20)).await;
-    let (next, unlocked) = tokio::join!(second.lock("k", patient()), async {
+    let (next, killed) = tokio::join!(second.lock("k", patient()), async {
         server.queued("k", 1).await;
-        server.kill("pubsub").await;
+        proxy.lose_publications(true);
         first.unlock(&held).await.unwrap();
+        while proxy.publications_lost() == 0 {
+            tokio::time::sleep(ms(1)).await;
+        }
+        proxy.lose_publications(false);
+        server.kill("pubsub").await;
         Instant::now()
     });
     // Its regular check is due 800 ms after it queued, or later.
-    assert!(unlocked.elapsed() < ms(700), "{:?}", unlocked.elapsed());
+    assert!(killed.elapsed() < ms(700), "{:?}", killed.elapsed());
     second.unlock(&next.unwrap()).await.unwrap();
 }
 
