@@ -81,6 +81,8 @@ async fn errors_and_events_hide_passwords() {
         for url in [
             format!("redis://user:hunter2@127.0.0.1:{port}/"),
             format!("gaggle+redis://user:hunter2@127.0.0.1:{port}/?cluster=c&name=a&members=a"),
+            format!("redis+cluster://user:hunter2@127.0.0.1:{port}"),
+            format!("redis+sentinel://user:hunter2@127.0.0.1:{port}/m?sentinel_password=hunter2"),
         ] {
             let shown = shown(open(&url).await).await;
             assert!(!shown.contains("hunter2"), "{url}: {shown}");

@@ -12,8 +12,12 @@
 local call = redis.call
 local nonce, copies = ARGV[3], ARGV[4]
 local value = call('GET', KEYS[3])
-if ARGV[7] and ARGV[7] ~= string.match(value or '', '^%x+ %S (%d+)') then
-  return '0 gone'
+if ARGV[7] then
+  local value = value or ''
+  -- include grant_of
+  if token ~= ARGV[7] then
+    return '0 gone'
+  end
 end
 local holder = value and string.sub(value, 1, 32)
 local holds = holder == nonce
