@@ -23,6 +23,8 @@ macro_rules! count {
 
 mod inbox;
 mod memory;
+#[cfg(feature = "net")]
+pub mod net;
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(feature = "tcp")]

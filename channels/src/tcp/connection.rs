@@ -28,7 +28,7 @@ use super::{
     outgoing::Outgoing,
     stream::{Reader, Stream, halves},
 };
-use crate::{FRAME_BYTES_MAX, NodeName, QUEUE_BYTES, Received};
+use crate::{FRAME_BYTES_MAX, NodeName, QUEUE_BYTES, Received, net};
 
 /// The first byte of a sign of life.
 pub(crate) const ALIVE: u8 = 0;
@@ -69,7 +69,7 @@ pub(super) async fn dial(shared: Arc<Shared>, peer: NodeName) {
 }
 
 async fn connect(shared: &Shared, peer: &NodeName, address: &str) -> Option<Stream> {
-    let stream = match timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await {
+    let stream = match timeout(CONNECT_TIMEOUT, net::connect(address)).await {
         Ok(Ok(stream)) => stream,
         unreached => {
             let reason = match unreached {

@@ -2,6 +2,7 @@
 
 use std::{future::Future, io, net::SocketAddr, pin::Pin, sync::Arc, time::Duration};
 
+use gaggle_channels::net;
 #[cfg(feature = "tls")]
 use gaggle_channels::tls::{TlsClient, TlsStream};
 use redis::ConnectionAddr;
@@ -117,7 +118,7 @@ impl Transport {
         match address {
             ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
                 let patience = self.limit / TCP_PART;
-                let connecting = TcpStream::connect((host.as_str(), *port));
+                let connecting = net::connect((host.as_str(), *port));
                 let Some(stream) = self.within(patience, connecting).await else {
                     let address = shown(address);
                     let error = ConnectionError::Timeout { address, timeout: patience };
@@ -219,7 +220,7 @@ pub(super) async fn tls_at(peer: Option<SocketAddr>) -> Option<ConnectionError> 
 /// Whether a server replies to a command without TLS, if by an error.
 #[cfg(feature = "tls")]
 async fn is_plain(host: &str, port: u16) -> bool {
-    let Ok(stream) = TcpStream::connect((host, port)).await else { return false };
+    let Ok(stream) = net::connect((host, port)).await else { return false };
     matches!(first_reply(stream, b"PING\r\n").await, Some(b'+' | b'-'))
 }
 
