@@ -218,7 +218,7 @@ impl Backend {
         error: &ServerError,
         events: &mut Vec<Event>,
     ) -> Option<ConnectionError> {
-        let mut refusal = Refusal::of(error.code());
+        let mut refusal = Refusal::of_request(error);
         if planted!(NoScriptFallback) && refusal == Refusal::NoScript {
             refusal = Refusal::Permanent;
         }

@@ -129,6 +129,19 @@ pub(super) enum Refusal {
 }
 
 impl Refusal {
+    /// Of a request on an open connection.
+    pub(super) fn of_request(error: &ServerError) -> Self {
+        let details = error.details().unwrap_or_default();
+        // By the command in a script: a Cluster with `cluster-allow-reads-when-down` begins it.
+        if error.code() == "ERR"
+            && details.starts_with("Script attempted to execute a")
+            && details.contains("while the cluster is down")
+        {
+            return Self::Passing;
+        }
+        Self::of(error.code())
+    }
+
     pub(super) fn of(code: &str) -> Self {
         match code {
             "NOSCRIPT" => Self::NoScript,

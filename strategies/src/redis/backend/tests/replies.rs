@@ -97,6 +97,21 @@ fn refusals_are_sorted_by_what_helps() {
     }
 }
 
+/// A Cluster with `cluster-allow-reads-when-down yes`.
+#[test]
+fn script_refused_by_a_cluster_that_is_down_is_repeated() {
+    let mut lab = Lab::up();
+    lab.submit(Command::Check { nonce: nonce(1), key: "k".into(), holds: None });
+    lab.turn();
+    lab.say(
+        "-ERR Script attempted to execute a write command while the cluster is down and readonly \
+         script: abc, on @user_script:7.\r\n",
+    );
+    let events = lab.turn();
+    assert_eq!(failures(&events), [(Subject::Check(nonce(1)), Fate::Refused, false)]);
+    assert!(lab.backend.status());
+}
+
 #[test]
 fn malformed_reply_is_of_unknown_fate() {
     let mut lab = Lab::up();
