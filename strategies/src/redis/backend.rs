@@ -15,7 +15,7 @@ use redis::{ProtocolVersion, ServerError, Value};
 use super::{
     connection::{Change, Connection},
     dial::{Dial, PLAIN},
-    error::{ConnectionError, Refusal, server_reason},
+    error::{ConnectionError, Refusal, RefusalLog, server_reason},
     handshake::Handshake,
     options::{Queue, RedisOptions},
     protocol::{self, Forced, Malformed, Reply},
@@ -48,6 +48,7 @@ pub(crate) struct Backend {
     seen: u64,
     /// Whether the last change of the connection was for the worse, and logged.
     is_failing: bool,
+    refusal_log: RefusalLog,
 }
 
 impl Backend {
@@ -92,6 +93,7 @@ impl Backend {
             unsent: Vec::new(),
             seen: 0,
             is_failing: false,
+            refusal_log: RefusalLog::default(),
         })
     }
 
@@ -135,12 +137,13 @@ impl Backend {
 
     fn replied(
         &mut self,
+        now: Instant,
         request: Request,
         value: Value,
         events: &mut Vec<Event>,
     ) -> Option<ConnectionError> {
         if let Value::ServerError(error) = value {
-            return self.refused(request, &error, events);
+            return self.refused(now, request, &error, events);
         }
         if let Err(what) = self.read(&request, value, events) {
             let (address, of) = (self.connection.address(), request.for_key());
@@ -214,6 +217,7 @@ impl Backend {
     /// Handles an error reply. Returns an error that ends the connection.
     fn refused(
         &mut self,
+        now: Instant,
         request: Request,
         error: &ServerError,
         events: &mut Vec<Event>,
@@ -229,11 +233,12 @@ impl Backend {
             reason += &self.encoder.names.remedy(key);
         }
         let text = format!("Redis at {address} refused the request{}: {reason}", request.for_key());
-        let kind = if refusal == Refusal::Permanent {
+        if self.refusal_log.logs(now, refusal, error.code()) {
             tracing::warn!(error = text, "redis refused a request");
-            UnavailableKind::Misconfigured
-        } else {
-            UnavailableKind::Refused
+        }
+        let kind = match refusal {
+            Refusal::Permanent => UnavailableKind::Misconfigured,
+            _ => UnavailableKind::Refused,
         };
         // A LOCK that is sent again at once could overtake its own withdrawal. A new connection
         // loads the scripts, and pending requests then follow in order.
@@ -322,7 +327,7 @@ impl ClientBackend for Backend {
                 waited = Some(value);
                 continue;
             }
-            broken = self.replied(request, value, events).or(broken);
+            broken = self.replied(now, request, value, events).or(broken);
         }
         // Repeated: a reply of this turn may be of the time before the loss.
         events.extend(lost);

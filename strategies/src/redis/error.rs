@@ -4,7 +4,7 @@ use std::{error::Error, io, sync::Arc, time::Duration};
 
 use redis::{ErrorKind, RedisError, ServerError};
 
-use crate::{UnavailableKind, client::command::Cause, in_prose, printable::Printable};
+use crate::{Instant, UnavailableKind, client::command::Cause, in_prose, printable::Printable};
 
 /// Why there is no usable connection.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -150,6 +150,33 @@ impl Refusal {
             "ASK" | "TRYAGAIN" => Self::Passing,
             "LOADING" | "BUSY" | "OOM" | "NOREPLICAS" | "MISCONF" => Self::Passing,
             _ => Self::Permanent,
+        }
+    }
+}
+
+/// How often refusals that pass are logged. Other requests may succeed in between: with a full
+/// memory, unlocks do.
+const PASSING_LOGGED_EVERY: Duration = Duration::from_secs(10);
+
+/// Which refusals are logged.
+#[derive(Debug, Default)]
+pub(super) struct RefusalLog {
+    /// From when on one that passes is.
+    passing_from: Instant,
+}
+
+impl RefusalLog {
+    /// Whether a refusal with this code is to be logged.
+    pub(super) fn logs(&mut self, now: Instant, refusal: Refusal, code: &str) -> bool {
+        // Intended: the slot of a Cluster migrates.
+        let is_migration = matches!(code, "ASK" | "TRYAGAIN");
+        match refusal {
+            Refusal::Permanent => true,
+            Refusal::Passing if !is_migration && now >= self.passing_from => {
+                self.passing_from = now.after(PASSING_LOGGED_EVERY);
+                true
+            }
+            _ => false,
         }
     }
 }

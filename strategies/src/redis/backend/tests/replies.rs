@@ -1,6 +1,8 @@
 //! Goal: each reply and push becomes its event, and the commands of a turn are sent together.
 //! Method: as of its parent.
 
+use gaggle_channels::testing::Events;
+
 use super::*;
 
 #[test]
@@ -110,6 +112,29 @@ fn script_refused_by_a_cluster_that_is_down_is_repeated() {
     let events = lab.turn();
     assert_eq!(failures(&events), [(Subject::Check(nonce(1)), Fate::Refused, false)]);
     assert!(lab.backend.status());
+}
+
+/// Also where other requests succeed in between.
+#[test]
+fn passing_refusals_are_logged_every_ten_seconds() {
+    let (log, _recording) = Events::of_thread();
+    let mut lab = Lab::up();
+    let mut refuse = |replies: &str| {
+        lab.submit(lock(1, Until::Now));
+        lab.turn();
+        lab.say(replies);
+        lab.turn();
+        let logged = log.with("redis refused a request").len();
+        lab.now = lab.now.after(Duration::from_secs(5));
+        logged
+    };
+    // The slot of a Cluster migrates, which is intended.
+    assert_eq!(refuse("-TRYAGAIN Multiple keys request during rehashing of slot\r\n"), 0);
+    assert_eq!(refuse("-OOM command not allowed\r\n"), 1);
+    let [event] = &log.with("redis refused a request")[..] else { panic!("{log:?}") };
+    assert!(event.starts_with("WARN") && event.contains("OOM command not allowed"), "{event}");
+    assert_eq!(refuse("-OOM command not allowed\r\n"), 1);
+    assert_eq!(refuse("-MISCONF Errors writing to the AOF file\r\n"), 2);
 }
 
 #[test]
