@@ -13,7 +13,7 @@ use gaggle::{
     channels::testing::{Proxy, RedisServer, free_port},
     open,
 };
-use gaggle_strategies::{Local, clock::TokioClock};
+use gaggle_strategies::{Local, Redis, RedisOptions, clock::TokioClock};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use tokio::runtime::Builder;
 
@@ -216,6 +216,21 @@ fn reconnect_and_retransmission_are_counted() {
     assert_eq!(value(&figures, "gaggle_connections_total", "redis"), 2.0);
     // Not the LOCK, whose reply came.
     assert_eq!(value(&figures, "gaggle_requests_retransmitted_total", ""), 1.0);
+}
+
+/// The first LOCK after an idle time is refused as too old: the server has replied.
+#[test]
+fn retry_after_a_reply_is_no_retransmission() {
+    let figures = figures_of(async {
+        let (server, memory) = (RedisServer::start(), ms(1_000));
+        let options = RedisOptions::new(server.url()).nonce_memory(memory);
+        let locker = Locker::new(Redis::open(options).await.unwrap());
+        tokio::time::sleep(memory + ms(200)).await;
+        locker.lock("k").await.unwrap().unlock().await.unwrap();
+        locker.close().await;
+    });
+    let retransmitted = |figure: &Figure| figure.0 == "gaggle_requests_retransmitted_total";
+    assert!(!figures.iter().any(retransmitted), "{figures:?}");
 }
 
 #[test]

@@ -10,6 +10,8 @@ pub(super) struct Attempts {
     sends: u32,
     /// The last send has no reply, and was not reported as failed.
     in_flight: bool,
+    /// The last send has failed without a reply.
+    lost: bool,
     /// An earlier send may still arrive, or has taken effect without a reply.
     unsettled: bool,
     /// The transport may repeat a send.
@@ -24,6 +26,11 @@ impl Attempts {
     /// Whether a send may have arrived, so that the next one may be a copy of it.
     pub(super) fn may_have_arrived(&self) -> bool {
         self.in_flight || self.unsettled
+    }
+
+    /// Whether the last send has no reply, so that the next one retransmits it.
+    pub(super) fn lacks_reply(&self) -> bool {
+        self.in_flight || self.lost
     }
 
     /// Whether a send before the one with the reply may have taken effect.
@@ -55,7 +62,8 @@ impl Attempts {
     /// The last send failed. Returns how often sends have failed.
     pub(super) fn failed(&mut self, fate: Fate, cause: Cause) -> u32 {
         self.in_flight = false;
-        self.unsettled |= fate == Fate::NoReply;
+        self.lost = fate == Fate::NoReply;
+        self.unsettled |= self.lost;
         self.failures += 1;
         self.cause = Some(cause);
         self.failures
@@ -68,7 +76,7 @@ impl Attempts {
 
     /// The granting side has replied, which makes earlier failures irrelevant.
     pub(super) fn replied(&mut self) {
-        self.in_flight = false;
+        (self.in_flight, self.lost) = (false, false);
         self.failures = 0;
         self.cause = None;
     }
@@ -137,6 +145,24 @@ mod tests {
         assert!(!attempts.may_have_arrived() && attempts.cause().is_none());
         assert_eq!(attempts.failed(Fate::Unsent, cause()), 1);
     }
+
+    /// An earlier send that got none was retransmitted before.
+    #[test]
+    fn send_after_a_reply_is_no_retransmission() {
+        let mut attempts = Attempts::default();
+        assert!(!attempts.lacks_reply());
+        for (fate, lacks) in [(Fate::NoReply, true), (Fate::Refused, false), (Fate::Unsent, false)]
+        {
+            attempts.submitted(Instant::default(), Copies::One);
+            assert!(attempts.lacks_reply());
+            attempts.failed(fate, cause());
+            assert_eq!(attempts.lacks_reply(), lacks);
+        }
+        attempts.failed(Fate::NoReply, cause());
+        attempts.replied();
+        assert!(!attempts.lacks_reply() && attempts.may_have_arrived());
+    }
+
     #[test]
     fn later_send_keeps_what_the_earlier_left() {
         let mut attempts = Attempts::default();

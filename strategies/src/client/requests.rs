@@ -154,7 +154,7 @@ impl Requests {
         submit: &mut impl FnMut(Command) -> Copies,
     ) {
         let request = self.pending.get_mut(&of).expect(PENDING);
-        if request.attempts.sends() > 0 {
+        if request.attempts.lacks_reply() {
             count!("gaggle_requests_retransmitted_total");
         }
         let copies = submit(request.command());
