@@ -329,6 +329,7 @@ impl ClientBackend for Backend {
             }
             broken = self.replied(now, request, value, events).or(broken);
         }
+        self.waiters.log_forgotten();
         // Repeated: a reply of this turn may be of the time before the loss.
         events.extend(lost);
         if self.options.replicas > 0 {

@@ -27,6 +27,8 @@ pub(super) struct Waiters {
     checks: BTreeMap<Arc<str>, Vec<Check>>,
     /// Keys whose value may be no lock, to be inspected.
     suspects: Vec<Arc<str>>,
+    /// Waiters that Redis had no longer, and that are not logged yet.
+    forgotten: u32,
     check_max: Duration,
     ids: Ids,
 }
@@ -41,7 +43,7 @@ impl Waiters {
     pub(super) fn new(waiter_ttl: Duration, ids: Ids) -> Self {
         let check_max = CHECK_MAX.min(waiter_ttl / 3);
         let (checks, suspects) = (BTreeMap::new(), Vec::new());
-        Self { by_nonce: BTreeMap::new(), checks, suspects, check_max, ids }
+        Self { by_nonce: BTreeMap::new(), checks, suspects, forgotten: 0, check_max, ids }
     }
 
     pub(super) fn insert(&mut self, nonce: Nonce, key: Arc<str>, lease: Duration) {
@@ -139,7 +141,6 @@ impl Waiters {
 
     /// Takes the findings of a poll.
     pub(super) fn polled(&mut self, poll: &Poll, found: &[Found], events: &mut Vec<Event>) {
-        let mut forgotten = 0;
         for (&Check { nonce, holds }, found) in poll.checks.iter().zip(found) {
             let event = match (holds, *found) {
                 (Some(token), Found::Holds(grant)) if grant.token == token => None,
@@ -153,14 +154,19 @@ impl Waiters {
                     Some(Event::Ended { nonce })
                 }
                 (None, Found::Unknown) => {
-                    forgotten += u32::from(self.by_nonce.remove(&nonce).is_some());
+                    self.forgotten += u32::from(self.by_nonce.remove(&nonce).is_some());
                     Some(Event::Forgotten { nonce })
                 }
             };
             events.extend(event);
         }
-        if forgotten > 0 {
-            tracing::info!(waiters = forgotten, "redis lost our queue entries; re-enqueueing them");
+    }
+
+    /// Logs the waiters that polls have found without their queue entry since the last call.
+    pub(super) fn log_forgotten(&mut self) {
+        let waiters = mem::take(&mut self.forgotten);
+        if waiters > 0 {
+            tracing::info!(waiters, "redis lost our queue entries; re-enqueueing them");
         }
     }
 }

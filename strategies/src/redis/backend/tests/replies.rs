@@ -137,6 +137,29 @@ fn passing_refusals_are_logged_every_ten_seconds() {
     assert_eq!(refuse("-MISCONF Errors writing to the AOF file\r\n"), 2);
 }
 
+/// One event, not one for each POLL.
+#[test]
+fn waiters_that_redis_lost_are_logged_together() {
+    let (log, _recording) = Events::of_thread();
+    let mut lab = Lab::up();
+    for number in [1, 2] {
+        lab.submit(lock(number, Until::Forever));
+        lab.turn();
+        lab.say(&bulk("5 queued 9"));
+        assert!(matches!(lab.turn()[..], [Event::Queued { .. }]));
+    }
+    for number in [1, 2] {
+        lab.submit(Command::Check { nonce: nonce(number), key: "k".into(), holds: None });
+        lab.turn();
+    }
+    let found = format!("*2\r\n{}{}", bulk("5 9"), bulk("1 unknown"));
+    lab.say(&found.repeat(2));
+    let events = lab.turn();
+    assert!(matches!(events[..], [Event::Forgotten { .. }, Event::Forgotten { .. }]), "{events:?}");
+    let logged = log.with("redis lost our queue entries");
+    assert!(logged.len() == 1 && logged[0].contains("waiters=2"), "{logged:?}");
+}
+
 #[test]
 fn malformed_reply_is_of_unknown_fate() {
     let mut lab = Lab::up();
