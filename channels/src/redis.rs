@@ -131,9 +131,10 @@ impl Channel for Redis {
 
     async fn connect(&self) -> Result<(), ChannelError> {
         let mut running = self.running.lock().await;
-        if running.is_some() {
+        if running.is_some() && self.shared.inbox.check_open().is_ok() {
             return Ok(());
         }
+        end(&mut running).await;
         let (outgoing, connection) = self.server.connect(&self.shared).await?;
         self.shared.inbox.open();
         *self.shared.lock() = Some(outgoing);
@@ -151,12 +152,7 @@ impl Channel for Redis {
             // The task publishes the rest of the queue, and ends.
             *outgoing = None;
         }
-        if let Some(mut task) = running.take()
-            && timeout(LINGER, &mut task).await.is_err()
-        {
-            task.abort();
-            let _ = task.await;
-        }
+        end(&mut running).await;
     }
 
     fn send(&self, to: &NodeName, frame: Bytes) -> Result<(), ChannelError> {
@@ -178,6 +174,17 @@ impl Channel for Redis {
     fn counters(&self) -> Counters {
         *self.shared.inbox.counters()
     }
+}
+
+/// Ends the task of a disconnected channel. A call that is cancelled leaves it to the next.
+async fn end(running: &mut Option<JoinHandle<()>>) {
+    if let Some(task) = running
+        && timeout(LINGER, &mut *task).await.is_err()
+    {
+        task.abort();
+        let _ = task.await;
+    }
+    *running = None;
 }
 
 impl Drop for Redis {

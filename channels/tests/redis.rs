@@ -11,6 +11,7 @@ use gaggle_channels::{
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
+    runtime::Handle,
     sync::watch,
     time::{Instant, sleep, timeout},
 };
@@ -168,6 +169,37 @@ async fn only_a_silent_server_is_dropped() {
     assert_eq!(a.counters().dropped_outgoing, 1, "it was dropped");
     timeout(LIMIT, comes_up(&a)).await.unwrap();
     assert!(begun.elapsed() < Duration::from_secs(11));
+    frame_arrives(&a, &a).await;
+}
+
+#[tokio::test]
+async fn cancelled_disconnect_leaves_no_task() {
+    let mut server = RedisServer::start();
+    let a = connected(server.url(), "a").await;
+    server.stop();
+    let down = async {
+        while a.counters().dropped_outgoing == 0 {
+            a.send(a.name(), Bytes::from_static(b"down")).unwrap();
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(LIMIT, down).await.expect("a frame is dropped");
+    assert!(futures_util::poll!(a.disconnect()).is_pending());
+    drop(a);
+    let ended = async {
+        while Handle::current().metrics().num_alive_tasks() > 0 {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(LIMIT, ended).await.expect("it ends");
+}
+
+#[tokio::test]
+async fn channel_connects_after_a_cancelled_disconnect() {
+    let server = RedisServer::start();
+    let a = connected(server.url(), "a").await;
+    assert!(futures_util::poll!(a.disconnect()).is_pending());
+    a.connect().await.unwrap();
     frame_arrives(&a, &a).await;
 }
 

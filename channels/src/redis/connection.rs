@@ -128,6 +128,9 @@ impl Server {
             (outgoing, connection) = loop {
                 let jittered = rand::rng().random_range(pause / 2..=pause);
                 sleep(jittered).await;
+                if shared.inbox.check_open().is_err() {
+                    return;
+                }
                 match self.connect(shared).await {
                     Ok(connected) => break connected,
                     Err(error) => tracing::debug!(%error, "cannot reconnect to redis"),
