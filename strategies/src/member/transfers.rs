@@ -9,11 +9,10 @@ use crate::Instant;
 
 /// Pieces in flight to one peer: enough to fill a link, few enough for any queue.
 const WINDOW: u32 = 8;
-/// After this long without an acknowledgement, the window is sent again.
+/// After this long without an acknowledgement, the first missing piece is sent again. Each time
+/// doubles the pause for this transfer: copies must not fill a slow link.
 const RESEND_AFTER: Duration = Duration::from_millis(50);
-/// A transfer that made no progress for this long begins again: its receiver may have forgotten the
-/// pieces that it acknowledged.
-const RESTART_AFTER: Duration = Duration::from_secs(2);
+const RESEND_AFTER_MAX: Duration = Duration::from_secs(1);
 /// The longest snapshot message taken, in bytes: it bounds what a peer can make us allocate.
 const SNAPSHOT_BYTES_MAX: usize = 1 << 30;
 
@@ -33,8 +32,11 @@ struct Outgoing {
     piece: usize,
     acked: u32,
     sent: u32,
-    sent_at: Instant,
-    progress_at: Instant,
+    /// Pieces that may be in flight: one at first and after a loss, doubled by each progress.
+    window: u32,
+    /// When the last piece was sent, or its acknowledgement taken.
+    active_at: Instant,
+    resend_after: Duration,
 }
 
 #[derive(Debug)]
@@ -50,8 +52,10 @@ impl Transfers {
     pub(super) fn begin(&mut self, now: Instant, to: u64, bytes: Bytes, piece: usize) {
         self.begun += 1;
         let transfer = self.begun;
+        let (acked, sent, window, resend_after) = (0, 0, 1, RESEND_AFTER);
+        let active_at = now;
         let outgoing =
-            Outgoing { transfer, bytes, piece, acked: 0, sent: 0, sent_at: now, progress_at: now };
+            Outgoing { transfer, bytes, piece, acked, sent, window, active_at, resend_after };
         self.outgoing.insert(to, outgoing);
     }
 
@@ -81,30 +85,30 @@ impl Transfers {
     /// The pieces to send now, by receiver.
     pub(super) fn send(&mut self, now: Instant, mut send: impl FnMut(u64, Body)) {
         for (to, outgoing) in &mut self.outgoing {
-            if now.since(outgoing.progress_at) >= RESTART_AFTER {
-                self.begun += 1;
-                outgoing.transfer = self.begun;
-                (outgoing.acked, outgoing.sent, outgoing.progress_at) = (0, 0, now);
+            let silence = now.since(outgoing.active_at);
+            if outgoing.sent > outgoing.acked && silence >= outgoing.resend_after {
+                (outgoing.sent, outgoing.window) = (outgoing.acked, 1);
+                outgoing.resend_after = RESEND_AFTER_MAX.min(outgoing.resend_after * 2);
             }
-            if outgoing.sent > outgoing.acked && now.since(outgoing.sent_at) >= RESEND_AFTER {
-                outgoing.sent = outgoing.acked;
-            }
-            while outgoing.sent < outgoing.count().min(outgoing.acked + WINDOW) {
+            while outgoing.sent < outgoing.count().min(outgoing.acked + outgoing.window) {
                 send(*to, Body::Chunk(outgoing.chunk(outgoing.sent)));
                 outgoing.sent += 1;
-                outgoing.sent_at = now;
+                outgoing.active_at = now;
             }
         }
     }
 
     pub(super) fn acknowledged(&mut self, now: Instant, from: u64, transfer: u64, received: u32) {
-        let Some(outgoing) = self.outgoing.get_mut(&from).filter(|o| o.transfer == transfer) else {
-            return;
-        };
-        if received > outgoing.acked && received <= outgoing.count() {
+        let is_valid = |o: &&mut Outgoing| o.transfer == transfer && received <= o.count();
+        let Some(outgoing) = self.outgoing.get_mut(&from).filter(is_valid) else { return };
+        outgoing.active_at = now;
+        if received > outgoing.acked {
             outgoing.acked = received;
-            outgoing.progress_at = now;
             outgoing.sent = outgoing.sent.max(received);
+            outgoing.window = WINDOW.min(outgoing.window * 2);
+        } else if received < outgoing.acked {
+            // The receiver has forgotten pieces, or this acknowledgement is late.
+            (outgoing.acked, outgoing.sent, outgoing.window) = (received, received, 1);
         }
         if outgoing.acked == outgoing.count() {
             self.outgoing.remove(&from);
@@ -159,6 +163,8 @@ impl Outgoing {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
+
     use super::*;
     use crate::random::mix;
 
@@ -171,7 +177,7 @@ mod tests {
         let (mut sender, mut receiver) = (Transfers::default(), Transfers::default());
         sender.begin(at(0), 2, bytes.clone(), 10);
         let (mut n, mut whole) = (0, None);
-        for ms in (0..10_000).step_by(10) {
+        for ms in (0..200_000).step_by(10) {
             let mut chunks = Vec::new();
             sender.send(at(ms), |_, body| chunks.push(body));
             for body in chunks {
@@ -228,6 +234,60 @@ mod tests {
         assert_eq!(whole.as_deref(), Some(&bytes[..]));
     }
 
+    /// How many pieces leave until the last of 24 is acknowledged, and when. A queue takes
+    /// `piece_ms` for each, then a link `delay_ms` each way.
+    fn over_a_queue(piece_ms: u64, delay_ms: u64, lost: impl Fn(u64) -> bool) -> (u64, u64) {
+        let (mut sender, mut receiver) = (Transfers::default(), Transfers::default());
+        sender.begin(at(0), 2, vec![7; 240].into(), 10);
+        let (mut pieces, mut acks) = (VecDeque::new(), VecDeque::new());
+        let (mut sent, mut free_at) = (0, 0);
+        for ms in 0..60_000 {
+            while let Some((_, body)) = pieces.pop_front_if(|(at, _)| *at <= ms) {
+                let Body::Chunk(chunk) = body else { unreachable!("only chunks are sent") };
+                acks.push_back((ms + delay_ms, receiver.receive(1, &chunk).0));
+            }
+            while let Some((_, ack)) = acks.pop_front_if(|(at, _)| *at <= ms) {
+                if let Some(Body::ChunkAck { transfer, received }) = ack {
+                    sender.acknowledged(at(ms), 2, transfer, received);
+                }
+            }
+            if sender.is_idle() {
+                return (sent, ms);
+            }
+            sender.send(at(ms), |_, body| {
+                sent += 1;
+                free_at = ms.max(free_at) + piece_ms;
+                if !lost(sent) {
+                    pieces.push_back((free_at + delay_ms, body));
+                }
+            });
+        }
+        panic!("{sent} pieces left within a minute");
+    }
+
+    /// Otherwise copies take all of the link.
+    #[test]
+    fn slow_link_carries_few_copies() {
+        for piece_ms in [1, 10, 42, 84, 420, 800] {
+            for delay_ms in [1, 10, 50, 100] {
+                let (sent, ms) = over_a_queue(piece_ms, delay_ms, |_| false);
+                assert!(sent <= 24 + 5, "{sent} pieces of {piece_ms} ms, {delay_ms} ms each way");
+                assert!(ms <= sent * piece_ms + 12 * delay_ms, "{ms} ms for {sent} pieces");
+            }
+        }
+    }
+
+    #[test]
+    fn lost_window_is_sent_again() {
+        for piece_ms in [1, 42, 420] {
+            for lost in [1..2, 3..4, 3..6, 10..18] {
+                let (sent, ms) = over_a_queue(piece_ms, 10, |n| lost.contains(&n));
+                assert!(sent <= 24 + 16, "{sent} pieces of {piece_ms} ms, {lost:?} are lost");
+                assert!(ms <= sent * piece_ms + 2_000, "{ms} ms for {sent} pieces");
+            }
+        }
+    }
+
     /// The numbers of the pieces that are sent at this time.
     fn sends(sender: &mut Transfers, ms: u64) -> Vec<u32> {
         let mut indexes = Vec::new();
@@ -254,20 +314,54 @@ mod tests {
     }
 
     #[test]
-    fn window_is_retransmitted_after_50_ms() {
+    fn acknowledgements_open_the_window() {
         let (mut sender, transfer) = of_twenty_pieces();
-        assert_eq!(sends(&mut sender, 0), [0, 1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(sends(&mut sender, 0), [0]);
         assert_eq!(sends(&mut sender, 1), [0; 0], "a window is in flight");
-        assert!(progresses(&mut sender, 10, 2, transfer, 3));
-        assert_eq!(sends(&mut sender, 10), [8, 9, 10], "one for each that arrived");
-        assert_eq!(sends(&mut sender, 59), [0; 0], "the last left 49 ms ago");
-        assert_eq!(sends(&mut sender, 60), [3, 4, 5, 6, 7, 8, 9, 10]);
-        assert!(progresses(&mut sender, 70, 2, transfer, 11));
-        assert_eq!(sends(&mut sender, 70), [11, 12, 13, 14, 15, 16, 17, 18]);
-        assert!(progresses(&mut sender, 71, 2, transfer, 19));
-        assert_eq!(sends(&mut sender, 71), [19], "there are no more");
-        assert!(progresses(&mut sender, 72, 2, transfer, 20));
+        for (acked, next) in [(1, vec![1, 2]), (2, vec![3, 4, 5]), (3, vec![6, 7, 8, 9, 10])] {
+            assert!(progresses(&mut sender, 10, 2, transfer, acked));
+            assert_eq!(sends(&mut sender, 10), next);
+        }
+        assert!(progresses(&mut sender, 20, 2, transfer, 5));
+        assert_eq!(sends(&mut sender, 20), [11, 12], "one for each that arrived");
+        assert!(progresses(&mut sender, 30, 2, transfer, 13));
+        assert_eq!(sends(&mut sender, 30), [13, 14, 15, 16, 17, 18, 19], "there are no more");
+        assert!(progresses(&mut sender, 31, 2, transfer, 20));
         assert_eq!(sends(&mut sender, 500), [0; 0], "all is there");
+    }
+
+    #[test]
+    fn only_the_first_missing_piece_is_sent_again() {
+        let (mut sender, transfer) = of_twenty_pieces();
+        sends(&mut sender, 0);
+        for acked in 1..4 {
+            assert!(progresses(&mut sender, 10, 2, transfer, acked));
+            sends(&mut sender, 10);
+        }
+        for ms in [60, 160, 360, 760, 1_560, 2_560, 3_560] {
+            assert_eq!(sends(&mut sender, ms - 1), [0; 0], "at {ms} ms");
+            assert_eq!(sends(&mut sender, ms), [3]);
+        }
+        assert!(progresses(&mut sender, 3_600, 2, transfer, 4));
+        assert_eq!(sends(&mut sender, 3_600), [4, 5], "all that was in flight is lost");
+        assert_eq!(sends(&mut sender, 4_599), [0; 0], "the link may be slow");
+        assert_eq!(sends(&mut sender, 4_600), [4]);
+    }
+
+    #[test]
+    fn forgotten_pieces_are_sent_again() {
+        let (mut sender, transfer) = of_twenty_pieces();
+        sends(&mut sender, 0);
+        for acked in 1..6 {
+            assert!(progresses(&mut sender, 1, 2, transfer, acked));
+            sends(&mut sender, 1);
+        }
+        assert!(progresses(&mut sender, 2, 2, transfer, 2));
+        assert_eq!(sends(&mut sender, 2), [2]);
+        assert!(progresses(&mut sender, 3, 2, transfer, 0));
+        assert_eq!(sends(&mut sender, 3), [0]);
+        assert!(progresses(&mut sender, 4, 2, transfer, 6), "it was late");
+        assert_eq!(sends(&mut sender, 4), [6, 7]);
     }
 
     #[test]
@@ -280,24 +374,8 @@ mod tests {
         assert!(!progresses(&mut sender, 1, 2, transfer, 21), "there are only twenty");
         assert!(progresses(&mut sender, 1, 2, transfer, 5));
         assert!(!progresses(&mut sender, 2, 2, transfer, 5), "a copy");
-        assert!(!progresses(&mut sender, 2, 2, transfer, 4), "a late one");
         assert!(progresses(&mut sender, 3, 2, transfer, 20), "all at once");
         assert!(sender.outgoing.is_empty());
-    }
-
-    #[test]
-    fn stalled_transfer_restarts_in_2_s() {
-        let (mut sender, transfer) = of_twenty_pieces();
-        sends(&mut sender, 0);
-        assert!(progresses(&mut sender, 100, 2, transfer, 5));
-        sends(&mut sender, 2_099);
-        assert_eq!(sender.outgoing[&2].transfer, transfer);
-        assert_eq!(sends(&mut sender, 2_100), [0, 1, 2, 3, 4, 5, 6, 7]);
-        let restarted = sender.outgoing[&2].transfer;
-        assert!(restarted > transfer);
-        assert!(!progresses(&mut sender, 2_101, 2, transfer, 6), "a reply to the former");
-        sends(&mut sender, 4_099);
-        assert_eq!(sender.outgoing[&2].transfer, restarted, "it counts from the restart");
     }
 
     #[test]
@@ -305,7 +383,7 @@ mod tests {
         let (mut sender, transfer) = of_twenty_pieces();
         sends(&mut sender, 0);
         sender.begin(at(5), 2, vec![8; 30].into(), 10);
-        assert_eq!(sends(&mut sender, 5), [0, 1, 2]);
+        assert_eq!(sends(&mut sender, 5), [0]);
         assert!(!progresses(&mut sender, 6, 2, transfer, 8), "of the older one");
         assert!(progresses(&mut sender, 6, 2, transfer + 1, 3));
         assert!(sender.is_idle());

@@ -44,6 +44,8 @@ pub(super) struct World {
     pub(super) latency: Duration,
     /// A process whose frames leave this much later, as after a long turn.
     pub(super) slow: Option<(String, Duration)>,
+    /// A process that receives this many bytes a second, and until when its link is busy.
+    pub(super) narrow: Option<(String, u64, Instant)>,
     /// The time of all wall clocks in nanoseconds; virtual time, if not set.
     pub(super) wall: Option<u64>,
     sent: u64,
@@ -119,6 +121,7 @@ impl World {
             drop_one_in: None,
             latency: LATENCY,
             slow: None,
+            narrow: None,
             wall: None,
             sent: 0,
             replies: BTreeMap::new(),
@@ -352,7 +355,13 @@ impl World {
         if !dropped && !self.cut.contains(&(from.into(), to.into())) {
             let late = self.slow.as_ref().filter(|(name, _)| name == from);
             let late = late.map_or(Duration::ZERO, |(_, late)| *late);
-            let at = self.now.after(self.latency + late);
+            let mut left_at = self.now;
+            if let Some((_, rate, busy_until)) = self.narrow.as_mut().filter(|n| n.0 == to) {
+                let micros = frame.len() as u64 * 1_000_000 / *rate;
+                left_at = left_at.max(*busy_until).after(Duration::from_micros(micros));
+                *busy_until = left_at;
+            }
+            let at = left_at.after(self.latency + late);
             let place = self.frames.partition_point(|(other, ..)| *other <= at);
             self.frames.insert(place, (at, from.into(), to.into(), frame.to_vec()));
         }

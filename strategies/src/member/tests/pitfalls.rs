@@ -169,6 +169,18 @@ fn snapshot_may_take_400_ms_to_install() {
     panic!("the member is not ready after 3 s of load");
 }
 
+/// Otherwise copies of its pieces take all of the link.
+#[test]
+fn snapshot_arrives_over_a_slow_link() {
+    let mut world = long_snapshot();
+    let victim = world.follower();
+    world.kill(&victim);
+    world.run(50);
+    world.start(&victim);
+    world.narrow = Some((victim.clone(), 300_000, world.now));
+    world.run_until(10_000, "the member is ready", |world| world.status(&victim).ready);
+}
+
 /// A silent follower costs bounded memory.
 #[test]
 fn log_kept_for_a_follower_is_bounded() {
