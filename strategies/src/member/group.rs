@@ -58,6 +58,8 @@ pub(super) struct Group {
     advertised_commit: BTreeMap<u64, u64>,
     /// The peers to which this leader has sent a snapshot, and which are still behind.
     catching_up: BTreeSet<u64>,
+    /// The commit index at the last two ends of a short election timeout that this leader has seen.
+    commit_marks: [Option<u64>; 2],
     timing: Timing,
     seed: u64,
     /// Since when each peer has not acknowledged a snapshot that was sent whole.
@@ -129,6 +131,7 @@ impl Group {
             requesters: VecDeque::new(),
             advertised_commit: BTreeMap::new(),
             catching_up: BTreeSet::new(),
+            commit_marks: [None; 2],
             timing: timing.clone(),
             seed,
             snapshot_since: BTreeMap::new(),
@@ -248,6 +251,7 @@ impl Group {
     pub(super) fn tick(&mut self, ticks: u32) {
         for _ in 0..ticks {
             self.raw.tick();
+            self.mark_commit();
         }
         self.pin_election_timeout();
     }

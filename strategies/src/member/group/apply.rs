@@ -185,6 +185,7 @@ impl Group {
                 self.commands.clear();
                 self.advertised_commit.clear();
                 self.requesters.clear();
+                self.commit_marks = [None; 2];
             }
             _ => {}
         }

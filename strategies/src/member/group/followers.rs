@@ -12,13 +12,24 @@ use crate::{Instant, member::transfers::Transfers};
 const SNAPSHOT_STALL: Duration = Duration::from_millis(300);
 
 impl Group {
-    /// Whether a learner has all but the last few entries, so that its vote costs no availability.
+    /// Whether a learner has all but the last few entries, or all that was committed a short
+    /// election timeout ago (Raft thesis §4.2.1): then its vote costs no availability. Under
+    /// constant load it stays behind by what is committed in a round trip.
     pub(in crate::member) fn has_caught_up(&self, learner: u64) -> bool {
         /// Entries, each of up to sixteen commands.
         const NEAR: u64 = 64;
+        let few_missing = self.raw.raft.raft_log.committed.saturating_sub(NEAR);
+        let needed = self.commit_marks[0].map_or(few_missing, |mark| mark.min(few_missing));
         let progress = self.raw.raft.prs().get(learner);
-        progress
-            .is_some_and(|p| p.matched > 0 && p.matched + NEAR >= self.raw.raft.raft_log.committed)
+        progress.is_some_and(|p| p.matched > 0 && p.matched >= needed)
+    }
+
+    /// Notes the commit index of a leader after each short election timeout.
+    pub(super) fn mark_commit(&mut self) {
+        // A leader's engine counts the ticks of a timeout, then begins again.
+        if self.is_leader() && self.raw.raft.election_elapsed == 0 {
+            self.commit_marks = [self.commit_marks[1], Some(self.raw.raft.raft_log.committed)];
+        }
     }
 
     pub(in crate::member) fn report_unreachable(&mut self, id: u64) {

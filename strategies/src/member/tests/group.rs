@@ -30,15 +30,13 @@ fn leader_alone_proposes_one_change_at_a_time() {
     assert!(trio.group(1).propose_change(&MemberChange::Forget { id: LEARNER }), "it is over");
 }
 
-/// Its vote would cost availability.
-#[test]
-fn learner_may_lag_64_entries() {
+/// A leader with a learner that has acknowledged all that is committed.
+fn with_learner() -> Trio {
     let mut trio = Trio::led_by_the_first();
     assert!(trio.group(1).propose_change(&learn()));
     trio.deliver(&ALL);
     trio.settle(1, &ALL);
     assert!(!trio.group(1).has_caught_up(LEARNER), "it was never heard");
-    let committed = |trio: &mut Trio| trio.group(1).ends_of_log().1;
     let has = committed(&mut trio);
     let term = trio.group(1).term();
     let mut acknowledgement = raft::eraftpb::Message {
@@ -51,6 +49,18 @@ fn learner_may_lag_64_entries() {
     acknowledgement.index = has;
     trio.step(acknowledgement);
     assert!(trio.group(1).has_caught_up(LEARNER));
+    trio
+}
+
+fn committed(trio: &mut Trio) -> u64 {
+    trio.group(1).ends_of_log().1
+}
+
+/// Its vote would cost availability.
+#[test]
+fn learner_may_lag_64_entries() {
+    let mut trio = with_learner();
+    let has = committed(&mut trio);
     for nonce in 1.. {
         let behind = committed(&mut trio) - has;
         assert_eq!(trio.group(1).has_caught_up(LEARNER), behind <= 64, "{behind} behind");
@@ -61,6 +71,27 @@ fn learner_may_lag_64_entries() {
         trio.deliver(&ALL);
     }
     assert!(!trio.group(1).has_caught_up(9), "no learner");
+}
+
+/// The short election timeout is 15 ticks; ten have passed.
+#[test]
+fn learner_may_lag_what_a_timeout_commits() {
+    let mut trio = with_learner();
+    let ticks = |trio: &mut Trio, ticks| {
+        for _ in 0..ticks {
+            trio.group(1).tick(1);
+            trio.deliver(&ALL);
+        }
+    };
+    ticks(&mut trio, 34);
+    for nonce in 1..=100 {
+        trio.append_lock(1, nonce);
+        trio.deliver(&ALL);
+    }
+    for (after, has_caught_up) in [(0, true), (1, true), (14, true), (1, false)] {
+        ticks(&mut trio, after);
+        assert_eq!(trio.group(1).has_caught_up(LEARNER), has_caught_up, "{after} ticks later");
+    }
 }
 
 /// Raft §6.

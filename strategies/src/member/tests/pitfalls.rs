@@ -181,6 +181,28 @@ fn snapshot_arrives_over_a_slow_link() {
     world.run_until(10_000, "the member is ready", |world| world.status(&victim).ready);
 }
 
+/// It stays behind by what a busy leader commits in a round trip.
+#[test]
+fn learner_behind_a_long_link_is_ready_under_load() {
+    let mut world = ready(&THREE);
+    let (leader, victim) = (world.leader().unwrap(), world.follower());
+    world.kill(&victim);
+    world.run(50);
+    world.start(&victim);
+    world.slow = Some((victim.clone(), Duration::from_millis(20)));
+    for ms in 0..5_000 {
+        if world.status(&victim).ready {
+            return;
+        }
+        for nonce in 40 * ms + 40..40 * ms + 80 {
+            world.lock(&leader, &format!("k{nonce}"), nonce, 1_000);
+            world.unlock(&leader, &format!("k{}", nonce - 40), nonce - 40);
+        }
+        world.run(1);
+    }
+    panic!("the member is not ready after 5 s of load");
+}
+
 /// A silent follower costs bounded memory.
 #[test]
 fn log_kept_for_a_follower_is_bounded() {
