@@ -13,12 +13,13 @@ use crate::{
     member::{
         options::{Members, listed},
         peers::{FRESH, Peers},
+        wire::FrameError,
     },
 };
 
 /// How much of another cluster's name is shown.
 const SHOWN_CHARS: usize = 64;
-/// How many foreign names are warned of.
+/// How many foreign names, and how many frames that do not decode, are warned of.
 const WARNED_MAX: usize = 64;
 
 #[derive(Debug, Default)]
@@ -27,6 +28,8 @@ pub(super) struct Reports {
     strangers: BTreeSet<NodeName>,
     /// Processes of other clusters that were warned of, and how each is described.
     foreign: BTreeMap<NodeName, String>,
+    /// Processes whose frames do not decode that were warned of.
+    undecodable: BTreeSet<(NodeName, FrameError)>,
     /// Why peers are not connected, as far as the channel knows.
     failures: BTreeMap<NodeName, String>,
     /// Why there is no group, as last reported.
@@ -135,11 +138,22 @@ impl Formation {
     }
 
     fn not_connected(&self, name: &NodeName) -> String {
-        // A process of another cluster is connected as far as the channel is concerned.
-        match (self.reports.failures.get(name), self.reports.foreign.get(name)) {
-            (Some(failure), _) => format!("not connected, {failure}"),
-            (None, Some(foreign)) => foreign.clone(),
-            (None, None) => "not connected".into(),
+        // A process of another cluster or version is connected as far as the channel is concerned.
+        let Reports { failures, foreign, undecodable, .. } = &self.reports;
+        let error = undecodable.iter().find(|(peer, _)| peer == name).map(|(_, error)| error);
+        match (failures.get(name), foreign.get(name), error) {
+            (Some(failure), ..) => format!("not connected, {failure}"),
+            (None, Some(foreign), _) => foreign.clone(),
+            (None, None, Some(error)) => format!("dropped its frames: {error}"),
+            (None, None, None) => "not connected".into(),
+        }
+    }
+
+    /// Warns of frames that do not decode, once for each sender and error.
+    pub(in crate::member) fn warn_of_frame(&mut self, peer: &NodeName, error: FrameError) {
+        let undecodable = &mut self.reports.undecodable;
+        if undecodable.len() < WARNED_MAX && undecodable.insert((peer.clone(), error)) {
+            tracing::warn!(%peer, %error, "dropped a frame");
         }
     }
 

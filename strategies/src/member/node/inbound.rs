@@ -43,7 +43,7 @@ impl Node {
             }
             Err(error) => {
                 self.frames_dropped += 1;
-                tracing::warn!(peer = %from, %error, "dropped a frame");
+                self.formation.warn_of_frame(from, error);
             }
         }
     }

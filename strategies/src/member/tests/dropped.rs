@@ -2,6 +2,7 @@
 //! Method: one frame at a time into a follower of a cluster that stands still, each wrong in one
 //! thing; what the follower counts and knows is compared before and after.
 
+use gaggle_channels::testing::Events;
 use raft::eraftpb::{Message, MessageType};
 
 use super::{
@@ -92,6 +93,29 @@ fn frame_for_another_receiver_counts_once() {
     assert_eq!(reader.dropped_from(&follower, &own, &twice[..1]), 0, "a broadcast comes back");
     let misled = Header { to: header.to + 1, ..header };
     assert_eq!(reader.dropped_from(&leader, &misled, &twice), 2, "each body");
+}
+
+/// A process of another version sends twenty a second.
+#[test]
+fn frames_that_do_not_decode_are_reported_once() {
+    let mut reader = Reader::new();
+    let (events, _recording) = Events::of_thread();
+    let leader = reader.leader.clone();
+    for (name, frame) in [(&*leader, [3]), (&*leader, [2]), ("d", [3])] {
+        assert!((0..100).all(|_| reader.dropped_bytes(name, &frame) == 1));
+    }
+    assert_eq!(events.with("dropped a frame").len(), 3, "{events:?}");
+}
+
+#[test]
+fn process_of_another_version_is_named() {
+    let mut outsider = Outsider::new();
+    let (events, _recording) = Events::of_thread();
+    let now = outsider.0.now;
+    outsider.0.node("b").receive(now, &name_of("a"), &[3]);
+    outsider.0.run(2_000);
+    let cause = "waiting for a (dropped its frames: frame of version 3, this build knows 2)";
+    assert_eq!(events.with(cause).len(), 1, "{events:?}");
 }
 
 #[test]
