@@ -71,8 +71,9 @@ impl Group {
 
     /// Takes the messages of the engine, and notes the commit index that each peer learns from
     /// them.
-    pub(super) fn collect(&mut self, messages: Vec<Message>, out: &mut Output) {
-        for message in messages.iter().filter(|m| m.msg_type == MessageType::MsgAppend) {
+    pub(super) fn collect(&mut self, mut messages: Vec<Message>, out: &mut Output) {
+        for message in messages.iter_mut().filter(|m| m.msg_type == MessageType::MsgAppend) {
+            self.align(message);
             let own = message.entries.last().filter(|entry| entry.term == message.term);
             let at_once = own.filter(|_| self.is_voter(message.to) && self.pairs_commit());
             let known = at_once.map_or(message.commit, |entry| entry.index);
@@ -80,6 +81,21 @@ impl Group {
             *sent = known.max(*sent);
         }
         out.messages.extend(messages.into_iter().filter_map(RaftMessage::of));
+    }
+
+    /// Lets an append begin where its entries do: the engine adds them to an older empty append,
+    /// also if they do not follow it. A leader's log only grows, so that it is still the one that
+    /// the entries are from.
+    fn align(&self, message: &mut Message) {
+        let raft = &self.raw.raft;
+        let Some(before) = message.entries.first().map(|entry| entry.index - 1) else { return };
+        if before != message.index
+            && self.is_leader()
+            && message.term == raft.term
+            && let Ok(term) = raft.raft_log.term(before)
+        {
+            (message.index, message.log_term) = (before, term);
+        }
     }
 
     /// Drops the reply of the engine to a message that wants none, the last after `queued` others.

@@ -203,6 +203,25 @@ fn learner_behind_a_long_link_is_ready_under_load() {
     panic!("the member is not ready after 5 s of load");
 }
 
+/// The engine adds entries to an older empty append, which they need not follow.
+#[test]
+fn healed_follower_refuses_no_append() {
+    let mut world = ready(&THREE);
+    let (leader, follower) = (world.leader().unwrap(), world.follower());
+    for ms in 1..5_100 {
+        // A heartbeat every 50 ms: one of them is the first frame.
+        match ms % 101 {
+            0 => world.cut_off(&follower),
+            50 => world.heal(),
+            _ => {}
+        }
+        world.lock(&leader, &format!("k{ms}"), ms, 1_000);
+        world.unlock(&leader, &format!("k{}", ms - 1), ms - 1);
+        world.run(1);
+    }
+    assert_eq!(THREE.map(|name| world.node(name).sizes(0).frames_dropped), [0; 3]);
+}
+
 /// A silent follower costs bounded memory.
 #[test]
 fn log_kept_for_a_follower_is_bounded() {
