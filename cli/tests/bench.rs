@@ -3,6 +3,8 @@
 //! Method: the built binary, a `redis-server` of the test's own, and small runs in real time.
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
+mod run_support;
+
 use std::{
     path::Path,
     process::{Command, Output, Stdio},
@@ -10,6 +12,8 @@ use std::{
 };
 
 use gaggle_channels::testing::RedisServer;
+use run_support::{Running, children, has_ended, pid, wait_until};
+use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 
 const WORKLOADS: [&str; 6] =
@@ -151,6 +155,26 @@ fn each_member_runs_in_its_own_process() {
     let handoff = named(&of_gaggle, "handoff");
     assert_eq!((&handoff["strategy"], &handoff["channel"]), (&"gaggle".into(), &"tcp".into()));
     assert!(handoff["median"]["handoff_share"].as_f64().unwrap() > 0.95, "{handoff}");
+}
+
+/// The results of the others are longer than what a pipe holds.
+#[test]
+fn worker_that_dies_ends_the_run_and_the_others() {
+    let redis = RedisServer::start();
+    let mut command = gaggle();
+    command.args(["--processes", "--members", "3", "--strategy", "redis", "--redis", &redis.url()]);
+    command.args(["--workload", "fan", "--duration", "1s"]);
+    let run = Running::start_waiting(command);
+    let mut connection = redis::Client::open(redis.url()).unwrap().get_connection().unwrap();
+    wait_until(|| {
+        let held: Vec<String> = redis::cmd("KEYS").arg("*:l:*").query(&mut connection).unwrap();
+        held.len() > 1
+    });
+    let workers = children(run.process.id());
+    kill_process(pid(&workers[0]), Signal::KILL).unwrap();
+    wait_until(|| workers.iter().all(|worker| has_ended(worker)));
+    let (code, _, err) = run.finish();
+    assert!(code == Some(2) && err.contains("ended early"), "{code:?}: {err}");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use std::{
 };
 
 use gaggle_channels::testing::RedisServer;
-use run_support::{Running, has_ended, pid, wait_until};
+use run_support::{Running, children, has_ended, pid, wait_until};
 use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 
@@ -283,12 +283,4 @@ fn worker_that_dies_fails_the_run() {
     let (code, _, err) = run.finish();
     assert!(code == Some(2) && err.contains("ended early"), "{code:?}: {err}");
     wait_until(|| workers.iter().all(|worker| has_ended(worker)));
-}
-
-/// The processes that any thread of this process has started.
-fn children(parent: u32) -> Vec<String> {
-    let threads = std::fs::read_dir(format!("/proc/{parent}/task")).unwrap();
-    let children = threads.map(|it| std::fs::read_to_string(it.unwrap().path().join("children")));
-    let children: Vec<String> = children.filter_map(Result::ok).collect();
-    children.iter().flat_map(|ids| ids.split_whitespace()).map(str::to_owned).collect()
 }

@@ -78,8 +78,12 @@ impl Crew {
                     let tasks = (0..workload.tasks).filter(at).collect();
                     child.work(workload.clone(), tasks, begin, prefix.to_owned())
                 });
-                let spans = try_join_all(runs).await?;
-                Ok(workloads::replay(workload, begin, spans.concat()))
+                let spans = try_join_all(runs).await;
+                if spans.is_err() {
+                    // Ends them: the others would wait for their results to be read.
+                    children.clear();
+                }
+                Ok(workloads::replay(workload, begin, spans?.concat()))
             }
         }
     }

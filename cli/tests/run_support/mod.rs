@@ -72,6 +72,14 @@ pub(crate) fn pid(text: &str) -> Pid {
     Pid::from_raw(text.parse().unwrap()).unwrap()
 }
 
+/// The processes that any thread of this process has started.
+pub(crate) fn children(parent: u32) -> Vec<String> {
+    let threads = fs::read_dir(format!("/proc/{parent}/task")).unwrap();
+    let children = threads.map(|it| fs::read_to_string(it.unwrap().path().join("children")));
+    let children: Vec<String> = children.filter_map(Result::ok).collect();
+    children.iter().flat_map(|ids| ids.split_whitespace()).map(str::to_owned).collect()
+}
+
 /// Whether the process has ended; a zombie has.
 pub(crate) fn has_ended(process: &str) -> bool {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
