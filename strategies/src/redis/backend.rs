@@ -236,14 +236,10 @@ impl Backend {
         if self.refusal_log.logs(now, refusal, error.code()) {
             tracing::warn!(error = text, "redis refused a request");
         }
-        let kind = match refusal {
-            Refusal::Permanent => UnavailableKind::Misconfigured,
-            _ => UnavailableKind::Refused,
-        };
         // A LOCK that is sent again at once could overtake its own withdrawal. A new connection
         // loads the scripts, and pending requests then follow in order.
         let fate = if refusal == Refusal::NoScript { Fate::NoReply } else { Fate::Refused };
-        let cause = Cause::new(kind, text);
+        let cause = Cause::new(refusal.kind(), text);
         match request {
             Request::Command(Command::Inspect { id, .. }) if error.code() == "WRONGTYPE" => {
                 events.push(Event::Unreadable { id, cause });

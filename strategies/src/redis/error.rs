@@ -129,6 +129,13 @@ pub(super) enum Refusal {
 }
 
 impl Refusal {
+    pub(super) const fn kind(self) -> UnavailableKind {
+        match self {
+            Self::Permanent => UnavailableKind::Misconfigured,
+            _ => UnavailableKind::Refused,
+        }
+    }
+
     /// Of a request on an open connection.
     pub(super) fn of_request(error: &ServerError) -> Self {
         let details = error.details().unwrap_or_default();
