@@ -8,17 +8,21 @@ use tokio::{
     time::timeout,
 };
 
-/// How long an address waits for the one before (RFC 8305, 5).
-const HEAD_START: Duration = Duration::from_millis(250);
+/// How long an address, or another way to a server, waits for the one before (RFC 8305, 5).
+pub const HEAD_START: Duration = Duration::from_millis(250);
 
-/// Connects to the first address of a host that accepts.
+/// Connects to a host by the first of its addresses that accepts.
 ///
 /// The next address is tried when one has failed, or after 250 ms: one that does not reply keeps no
-/// other from being tried. Dropping the future ends all attempts.
+/// other from being tried.
 ///
 /// # Errors
 ///
 /// Those of the look-up, or the failure of the last attempt.
+///
+/// # Cancel safety
+///
+/// Dropping the future ends all attempts.
 pub async fn connect(host: impl ToSocketAddrs) -> io::Result<TcpStream> {
     race(lookup_host(host).await?).await
 }
@@ -31,7 +35,7 @@ async fn race(addresses: impl Iterator<Item = SocketAddr>) -> io::Result<TcpStre
         match timeout(HEAD_START, attempts.next()).await {
             Ok(Some(Ok(stream))) => return Ok(stream),
             Ok(Some(Err(error))) => failed = Some(error),
-            Ok(None) | Err(_) => {}
+            _ => {}
         }
     }
     while let Some(ended) = attempts.next().await {

@@ -11,7 +11,7 @@ pub(super) struct Attempts {
     /// The last send has no reply, and was not reported as failed.
     in_flight: bool,
     /// The last send has failed without a reply.
-    lost: bool,
+    no_reply: bool,
     /// An earlier send may still arrive, or has taken effect without a reply.
     unsettled: bool,
     /// The transport may repeat a send.
@@ -30,7 +30,7 @@ impl Attempts {
 
     /// Whether the last send has no reply, so that the next one retransmits it.
     pub(super) fn lacks_reply(&self) -> bool {
-        self.in_flight || self.lost
+        self.in_flight || self.no_reply
     }
 
     /// Whether a send before the one with the reply may have taken effect.
@@ -62,8 +62,8 @@ impl Attempts {
     /// The last send failed. Returns how often sends have failed.
     pub(super) fn failed(&mut self, fate: Fate, cause: Cause) -> u32 {
         self.in_flight = false;
-        self.lost = fate == Fate::NoReply;
-        self.unsettled |= self.lost;
+        self.no_reply = fate == Fate::NoReply;
+        self.unsettled |= self.no_reply;
         self.failures += 1;
         self.cause = Some(cause);
         self.failures
@@ -76,7 +76,7 @@ impl Attempts {
 
     /// The granting side has replied, which makes earlier failures irrelevant.
     pub(super) fn replied(&mut self) {
-        (self.in_flight, self.lost) = (false, false);
+        (self.in_flight, self.no_reply) = (false, false);
         self.failures = 0;
         self.cause = None;
     }

@@ -150,7 +150,7 @@ pub(crate) enum Event {
         nonce: Nonce,
         cause: Cause,
     },
-    /// The grant that follows is not safe enough, and is to be withdrawn.
+    /// Too few replicas have the grant that follows: it is withdrawn.
     Unsafe {
         nonce: Nonce,
         cause: Cause,

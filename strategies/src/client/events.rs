@@ -45,7 +45,7 @@ impl Core {
                     request.attempts.delayed(cause);
                 }
             }
-            Event::Unsafe { nonce, cause } => self.withdrawn(now, nonce, &cause),
+            Event::Unsafe { nonce, cause } => self.withdraw_unsafe(now, nonce, &cause),
             Event::Limit { nonce, what, limit } => {
                 let is_lock = |request: &Request| matches!(request.kind, Kind::Lock(_));
                 let refused = match nonce {
@@ -98,8 +98,8 @@ impl Core {
         self.reply(call.id, Reply::Granted { lock, delivery });
     }
 
-    /// A call that waits goes on under another nonce.
-    fn withdrawn(&mut self, now: Instant, nonce: Nonce, cause: &Cause) {
+    /// Withdraws an unsafe grant. A call that waits retries under another nonce.
+    fn withdraw_unsafe(&mut self, now: Instant, nonce: Nonce, cause: &Cause) {
         let Some(request) = self.requests.take(Subject::Lock(nonce)) else { return };
         let waits = request.repeats_after(Fate::Refused);
         let reply = || if waits { Reply::Ended } else { Reply::Failed(cause.to_error()) };

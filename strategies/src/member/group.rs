@@ -58,7 +58,7 @@ pub(super) struct Group {
     advertised_commit: BTreeMap<u64, u64>,
     /// The peers to which this leader has sent a snapshot, and which are still behind.
     catching_up: BTreeSet<u64>,
-    /// The commit index at the last two ends of a short election timeout that this leader has seen.
+    /// The commit index at the ends of the last two short election timeouts as leader, older first.
     commit_marks: [Option<u64>; 2],
     timing: Timing,
     seed: u64,

@@ -12,10 +12,11 @@ use crate::Instant;
 
 /// Pieces in flight to one peer: enough to fill a link, few enough for any queue.
 const WINDOW: u32 = 8;
-/// After this long without an acknowledgement, the first missing piece is sent again. Each time
-/// doubles the pause for this transfer: copies must not fill a slow link.
+/// After this long without an acknowledgement, the first missing piece is sent again. Each
+/// resend doubles the pause for this transfer: copies must not fill a slow link.
 const RESEND_AFTER: Duration = Duration::from_millis(50);
-const RESEND_AFTER_MAX: Duration = Duration::from_secs(1);
+/// The longest pause, enough for a link of 0.5 Mbit/s.
+const RESEND_AFTER_MAX: Duration = Duration::from_secs(8);
 /// The longest snapshot message taken, in bytes: it bounds what a peer can make us allocate.
 const SNAPSHOT_BYTES_MAX: usize = 1 << 30;
 
@@ -56,9 +57,8 @@ impl Transfers {
         self.begun += 1;
         let transfer = self.begun;
         let (acked, sent, window, resend_after) = (0, 0, 1, RESEND_AFTER);
-        let active_at = now;
         let outgoing =
-            Outgoing { transfer, bytes, piece, acked, sent, window, active_at, resend_after };
+            Outgoing { transfer, bytes, piece, acked, sent, window, active_at: now, resend_after };
         self.outgoing.insert(to, outgoing);
     }
 

@@ -131,7 +131,7 @@ pub(super) struct Chunk {
 }
 
 /// Why a frame was dropped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum FrameError {
     #[error("frame of version {0}, this build knows {VERSION}")]
     Version(u8),

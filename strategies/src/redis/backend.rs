@@ -79,7 +79,7 @@ impl Backend {
             forced: encoder.names.forced(),
             allow_eviction: options.allow_eviction,
             waits: options.replicas > 0,
-            key: encoder.slot_key().map(str::to_owned),
+            key: options.server.is_cluster().then(|| encoder.names.mark()),
         };
         let jitter = Ids::new(ids.next());
         let connection = Connection::new(dial, handshake, options.clone(), jitter, now);
@@ -233,7 +233,7 @@ impl Backend {
             reason += &self.encoder.names.remedy(key);
         }
         let text = format!("Redis at {address} refused the request{}: {reason}", request.for_key());
-        if self.refusal_log.logs(now, refusal, error.code()) {
+        if self.refusal_log.logs(now, refusal) {
             tracing::warn!(error = text, "redis refused a request");
         }
         // A LOCK that is sent again at once could overtake its own withdrawal. A new connection
@@ -254,15 +254,11 @@ impl Backend {
     }
 
     /// Holds grants back until the reply to a `WAIT` counts enough replicas.
-    fn hold_back(&mut self, now: Instant, waited: Option<Value>, events: &mut Vec<Event>) {
+    fn hold_back(&mut self, waited: Option<Value>, events: &mut Vec<Event>) {
         let (wanted, address) = (self.options.replicas, self.connection.address());
         self.unreported.take_from(events, wanted, address);
         if let Some(reply) = waited {
             self.unreported.waited(&reply, wanted, address, events);
-        }
-        if self.unreported.begins() {
-            self.send(now, Request::Mark);
-            self.send(now, Request::Wait);
         }
     }
 
@@ -329,7 +325,7 @@ impl ClientBackend for Backend {
         // Repeated: a reply of this turn may be of the time before the loss.
         events.extend(lost);
         if self.options.replicas > 0 {
-            self.hold_back(now, waited, events);
+            self.hold_back(waited, events);
         }
         if let Some(error) = broken.or_else(|| self.connection.broken(now)) {
             self.is_down(&error);
@@ -380,7 +376,12 @@ impl ClientBackend for Backend {
         Ok(false)
     }
 
-    fn end_turn(&mut self, _: Instant) {
+    fn end_turn(&mut self, now: Instant) {
+        // Behind the withdrawals of this turn.
+        if self.options.replicas > 0 && self.unreported.begins() {
+            self.send(now, Request::Mark);
+            self.send(now, Request::Wait);
+        }
         self.connection.poll(&mut Context::from_waker(Waker::noop()));
     }
 

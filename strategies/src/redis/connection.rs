@@ -12,6 +12,7 @@ use std::{
     time::Duration,
 };
 
+use gaggle_channels::net::HEAD_START;
 use redis::Cmd;
 use tokio::task::unconstrained;
 
@@ -35,8 +36,6 @@ use crate::{
 /// The first attempt to connect again takes this part of the time of one at most, and each further
 /// one twice as long.
 const FIRST_PART: u32 = 5;
-/// How long the ways to a server wait for the one before (RFC 8305, 5).
-const HEAD_START: Duration = Duration::from_millis(250);
 
 /// A change of the connection.
 #[derive(Debug)]

@@ -122,6 +122,9 @@ pub(super) enum Refusal {
     NoScript,
     /// The same request may succeed later.
     Passing,
+    /// The same, once a slot of the Cluster has moved: until then neither node has all keys of a
+    /// script.
+    Migrating,
     /// It may succeed on another connection: another server may be behind the same name.
     OfConnection,
     /// An operator has to change the server, or the caller its request.
@@ -144,7 +147,7 @@ impl Refusal {
             && details.starts_with("Script attempted to execute a")
             && details.contains("while the cluster is down")
         {
-            return Self::Passing;
+            return Self::OfConnection;
         }
         Self::of(error.code())
     }
@@ -153,8 +156,7 @@ impl Refusal {
         match code {
             "NOSCRIPT" => Self::NoScript,
             "READONLY" | "MASTERDOWN" | "MOVED" | "CLUSTERDOWN" => Self::OfConnection,
-            // The slot of a Cluster migrates. Until its end neither node has all keys of a script.
-            "ASK" | "TRYAGAIN" => Self::Passing,
+            "ASK" | "TRYAGAIN" => Self::Migrating,
             "LOADING" | "BUSY" | "OOM" | "NOREPLICAS" | "MISCONF" => Self::Passing,
             _ => Self::Permanent,
         }
@@ -165,22 +167,20 @@ impl Refusal {
 /// memory, unlocks do.
 const PASSING_LOGGED_EVERY: Duration = Duration::from_secs(10);
 
-/// Which refusals are logged.
+/// Limits the log of refusals.
 #[derive(Debug, Default)]
 pub(super) struct RefusalLog {
-    /// From when on one that passes is.
-    passing_from: Instant,
+    /// When a passing refusal may be logged again.
+    next_passing_at: Instant,
 }
 
 impl RefusalLog {
-    /// Whether a refusal with this code is to be logged.
-    pub(super) fn logs(&mut self, now: Instant, refusal: Refusal, code: &str) -> bool {
-        // Intended: the slot of a Cluster migrates.
-        let is_migration = matches!(code, "ASK" | "TRYAGAIN");
+    /// Whether this one is to be logged.
+    pub(super) fn logs(&mut self, now: Instant, refusal: Refusal) -> bool {
         match refusal {
             Refusal::Permanent => true,
-            Refusal::Passing if !is_migration && now >= self.passing_from => {
-                self.passing_from = now.after(PASSING_LOGGED_EVERY);
+            Refusal::Passing if now >= self.next_passing_at => {
+                self.next_passing_at = now.after(PASSING_LOGGED_EVERY);
                 true
             }
             _ => false,

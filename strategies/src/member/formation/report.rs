@@ -28,8 +28,8 @@ pub(super) struct Reports {
     strangers: BTreeSet<NodeName>,
     /// Processes of other clusters that were warned of, and how each is described.
     foreign: BTreeMap<NodeName, String>,
-    /// Processes whose frames do not decode that were warned of.
-    undecodable: BTreeSet<(NodeName, FrameError)>,
+    /// Senders of frames that do not decode, each with the error that was warned of.
+    undecodable: BTreeMap<NodeName, FrameError>,
     /// Why peers are not connected, as far as the channel knows.
     failures: BTreeMap<NodeName, String>,
     /// Why there is no group, as last reported.
@@ -140,8 +140,7 @@ impl Formation {
     fn not_connected(&self, name: &NodeName) -> String {
         // A process of another cluster or version is connected as far as the channel is concerned.
         let Reports { failures, foreign, undecodable, .. } = &self.reports;
-        let error = undecodable.iter().find(|(peer, _)| peer == name).map(|(_, error)| error);
-        match (failures.get(name), foreign.get(name), error) {
+        match (failures.get(name), foreign.get(name), undecodable.get(name)) {
             (Some(failure), ..) => format!("not connected, {failure}"),
             (None, Some(foreign), _) => foreign.clone(),
             (None, None, Some(error)) => format!("dropped its frames: {error}"),
@@ -149,10 +148,11 @@ impl Formation {
         }
     }
 
-    /// Warns of frames that do not decode, once for each sender and error.
+    /// Warns of frames that do not decode, once for each sender and its first error.
     pub(in crate::member) fn warn_of_frame(&mut self, peer: &NodeName, error: FrameError) {
         let undecodable = &mut self.reports.undecodable;
-        if undecodable.len() < WARNED_MAX && undecodable.insert((peer.clone(), error)) {
+        if undecodable.len() < WARNED_MAX && !undecodable.contains_key(peer) {
+            undecodable.insert(peer.clone(), error);
             tracing::warn!(%peer, %error, "dropped a frame");
         }
     }

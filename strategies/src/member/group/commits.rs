@@ -84,8 +84,8 @@ impl Group {
     }
 
     /// Lets an append begin where its entries do: the engine adds them to an older empty append,
-    /// also if they do not follow it. A leader's log only grows, so that it is still the one that
-    /// the entries are from.
+    /// also if they do not follow it. The log of a leader only grows: it still has what the
+    /// entries follow.
     fn align(&self, message: &mut Message) {
         let raft = &self.raw.raft;
         let Some(before) = message.entries.first().map(|entry| entry.index - 1) else { return };

@@ -150,6 +150,7 @@ impl Invariants {
         }
         locks
     }
+
     /// The grant of whose force-unlock this publication of a script notifies.
     pub(in crate::testing::simulator) fn forced_by(run: &Run, push: &[u8]) -> Option<Acquisition> {
         let notice = run.args.get(5).filter(|_| run.verb == Verb::Unlock)?;
