@@ -278,6 +278,8 @@ impl Plan {
         let mut draws = Random::new(seed, 10);
         let replicas = if draws.chance(250_000) { draws.between(1, 3) as u32 } else { 0 };
         let few_replicas = if replicas > 0 { some(&mut draws, 1_000, 300_000) } else { 0 };
+        // Without replicas, a failover is as a loss of memory.
+        let failover = if replicas > 0 { some(&mut draws, 1_000, 16_000) * MS } else { 0 };
         plan.redis = Some(ServerPlan {
             connect_timeout_ms: random.spread(100, 2_000),
             lost_publication: some(&mut random, 1_000, 500_000),
@@ -292,7 +294,7 @@ impl Plan {
             outage_max: random.spread(20, 4_000) * MS,
             replicas,
             few_replicas,
-            failover: some(&mut draws, 1_000, 16_000) * MS,
+            failover,
         });
         plan.options.nonce_memory_ms = plan.options.nonce_memory_ms.max(1_000);
         plan.options.outside_ms = 0;

@@ -134,6 +134,10 @@ impl Beliefs {
         its.for_each(|belief| belief.orphan = true);
     }
 
+    pub(super) fn is_orphan(&self, acquisition: Acquisition) -> bool {
+        self.orphans.contains(&acquisition)
+    }
+
     /// The first in this process that relies on this acquisition.
     pub(super) fn valid(&self, slot: usize, acquisition: Acquisition) -> Option<&Belief> {
         let mut all = self.keys.values().flatten();

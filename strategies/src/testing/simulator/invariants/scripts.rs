@@ -130,20 +130,30 @@ impl Invariants {
     }
 
     /// The server has only this. Returns the locks that it lost, or of which it lost an
-    /// extension; if it was allowed to lose them, they protect no more.
+    /// extension; if it was allowed to lose them, they protect no more. Nor do those whose end it
+    /// lost.
     pub(in crate::testing::simulator) fn replace_server(
         &mut self,
         scripts: Scripts,
         may_lose: bool,
     ) -> Vec<(Op, Arc<str>)> {
         let mut locks = Vec::new();
-        for (key, view) in std::mem::replace(&mut self.scripts, scripts).keys {
+        let before = std::mem::replace(&mut self.scripts, scripts).keys;
+        let acquisition = |holder: Holder| (holder.nonce, holder.token);
+        for (key, view) in &self.scripts.keys {
+            let ended = view.holder.map(acquisition);
+            let held = before.get(key).and_then(|view| view.holder).map(acquisition);
+            if let Some(ended) = ended.filter(|ended| held != Some(*ended)) {
+                self.beliefs.orphan(ended);
+            }
+        }
+        for (key, view) in before {
             let now = self.scripts.keys.get(&key).and_then(|view| view.holder);
             if let Some(holder) = view.holder
                 && now != Some(holder)
             {
                 if may_lose {
-                    self.beliefs.orphan((holder.nonce, holder.token));
+                    self.beliefs.orphan(acquisition(holder));
                 }
                 locks.extend(self.ops.get(&holder.nonce).map(|op| (*op, key)));
             }
@@ -168,9 +178,10 @@ impl Invariants {
     /// Whether Redis holds the key for this very lock.
     pub(in crate::testing::simulator) fn is_held(&self, lock: &Lock) -> bool {
         let view = self.scripts.keys.get(lock.key());
-        view.and_then(|view| view.holder).is_some_and(|holder| {
-            (holder.nonce, holder.token) == (lock.nonce(), lock.fencing_token())
-        })
+        let acquisition = (lock.nonce(), lock.fencing_token());
+        view.and_then(|view| view.holder)
+            .is_some_and(|holder| (holder.nonce, holder.token) == acquisition)
+            && !self.beliefs.is_orphan(acquisition)
     }
 }
 

@@ -60,8 +60,7 @@ impl World {
             self.host().replica = Replica::default();
             self.promote(true);
         } else if outage == Outage::Failover {
-            let may_lose = self.host().plan.replicas == 0;
-            self.promote(may_lose);
+            self.promote(false);
         }
         self.schedule(until, Event::Server(ServerEvent::Recover));
     }
