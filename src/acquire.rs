@@ -135,7 +135,7 @@ impl Acquire {
         let Self { mutex, key, options, max_hold } = self;
         let duration = options.get_duration();
         if let Some(max_hold) = max_hold {
-            check_max_hold(max_hold, duration)?;
+            check_max_hold(max_hold, duration).inspect_err(metrics::refused)?;
         }
         // A free key is granted without any wait: a task that only locks and unlocks would never
         // yield.

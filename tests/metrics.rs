@@ -69,6 +69,8 @@ fn each_event_is_counted_once() {
         assert!(locker.lock_with("a key", wait).await.is_err());
         tokio::time::sleep(Duration::from_millis(500)).await;
         guard.unlock().await.unwrap();
+        let shorter = locker.lock_with("a key", options.clone());
+        assert!(shorter.auto_extend(Duration::from_secs(1)).await.is_err());
         // Lost at its deadline, and dropped a second later.
         let guard = locker.lock_with("a key", options.clone()).await.unwrap();
         guard.lost().await;
@@ -85,6 +87,7 @@ fn each_event_is_counted_once() {
     assert_eq!(find("gaggle_locks_granted_total", ""), 4.0);
     assert_eq!(find("gaggle_locks_refused_total", "held"), 1.0);
     assert_eq!(find("gaggle_locks_refused_total", "timed_out"), 1.0);
+    assert_eq!(find("gaggle_locks_refused_total", "invalid"), 1.0);
     assert_eq!(find("gaggle_locks_lost_total", "deadline"), 1.0);
     let near = |found: f64, wanted: f64| (found - wanted).abs() < 0.05;
     assert!(near(find("gaggle_lock_wait_seconds", ""), 2.0), "{figures:?}");

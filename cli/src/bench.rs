@@ -26,7 +26,7 @@ use self::{
 use crate::{
     cluster::{Setup, StrategyName},
     failure::Failure,
-    output::say,
+    output::{remark, say},
     stop,
 };
 
@@ -41,10 +41,10 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
     let plan = Plan::new(&args);
     let busy_share = machine::busy_share();
     if !args.verbosity.is_quiet() {
-        eprintln!("{plan}");
+        remark(&plan);
         if busy_share > machine::BUSY {
             let percent = busy_share * 100.0;
-            eprintln!("warning: other programs use {percent:.0} % of the machine");
+            remark(format_args!("warning: other programs use {percent:.0} % of the machine"));
         }
     }
     let progress = Progress::new(&args, plan.expected());

@@ -220,5 +220,5 @@ fn block_on(
     mut builder: Builder,
     command: impl Future<Output = Result<ExitCode, Failure>>,
 ) -> Result<ExitCode, Failure> {
-    runtime::build(&mut builder)?.block_on(command)
+    runtime::run(runtime::build(&mut builder)?, command)
 }

@@ -101,6 +101,8 @@ pub(crate) fn list(args: ListArgs) -> Result<ExitCode, Failure> {
             page.unreadable.retain(|key| !is_filtered && seen.insert(key.clone()));
             page.entries
                 .retain(|it| args.filter.matches(&it.holder) && seen.insert(it.key.clone()));
+            page.unreadable.sort();
+            page.unreadable.truncate(left);
             page.entries.sort_by(|a, b| a.key.cmp(&b.key));
             page.entries.truncate(left.saturating_sub(page.unreadable.len()));
             unreadable += page.unreadable.len();
@@ -235,7 +237,7 @@ fn run(
     let address = Address::find(server)?;
     address.warning().into_iter().for_each(notice);
     let runtime = runtime::build(&mut Builder::new_current_thread())?;
-    runtime.block_on(async {
+    runtime::run(runtime, async {
         let locker = gaggle::open(address.url())
             .await
             .map_err(|error| Failure::new(address.explain(Failure::of(&error).to_string())))?;

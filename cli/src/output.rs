@@ -21,8 +21,13 @@ pub(crate) fn say(line: impl Display) -> Result<(), Failure> {
 }
 
 /// Prints a line to standard error. One that is closed or full is no reason to fail.
+pub(crate) fn remark(text: impl Display) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
+/// The same, under the name of the program.
 pub(crate) fn notice(text: &str) {
-    let _ = writeln!(io::stderr(), "gaggle: {text}");
+    remark(format_args!("gaggle: {text}"));
 }
 
 /// JSON in ASCII: a terminal obeys no character of a key or a name.

@@ -58,7 +58,7 @@ fn run_checked(mut args: Args) -> Result<ExitCode, Failure> {
     let address = Address::find(&server)?;
     address.warning().into_iter().for_each(|problem| warn(problem.into()));
     let runtime = runtime::build(&mut Builder::new_current_thread())?;
-    runtime.block_on(run_locked(&settings, &address)).map(ExitCode::from)
+    runtime::run(runtime, run_locked(&settings, &address)).map(ExitCode::from)
 }
 
 async fn run_locked(settings: &Settings, address: &Address) -> Result<u8, Failure> {

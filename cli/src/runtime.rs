@@ -1,6 +1,6 @@
 //! The runtimes of the commands.
 
-use std::{io, os::unix::net::UnixStream};
+use std::{io, os::unix::net::UnixStream, time::Duration};
 
 use tokio::runtime::{Builder, Runtime};
 
@@ -15,4 +15,29 @@ pub(crate) fn build(builder: &mut Builder) -> Result<Runtime, Failure> {
     let spare = spare.collect::<io::Result<Vec<_>>>().map(drop);
     let runtime = spare.and_then(|()| builder.enable_all().build());
     runtime.map_err(|error| Failure::new("no runtime").because(&error))
+}
+
+/// Runs a command. A look-up of a host name that hangs delays its end by no more than this.
+pub(crate) fn run<T>(runtime: Runtime, command: impl Future<Output = T>) -> T {
+    let outcome = runtime.block_on(command);
+    runtime.shutdown_timeout(Duration::from_millis(100));
+    outcome
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{thread, time::Instant};
+
+    use super::*;
+
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "a thread of the system blocks")]
+    fn blocked_thread_delays_no_end() {
+        let began = Instant::now();
+        let runtime = build(&mut Builder::new_current_thread()).unwrap();
+        run(runtime, async {
+            tokio::task::spawn_blocking(|| thread::sleep(Duration::from_secs(20)));
+        });
+        assert!(began.elapsed() < Duration::from_secs(10));
+    }
 }

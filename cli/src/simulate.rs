@@ -22,7 +22,7 @@ use gaggle_strategies::{
 
 use crate::{
     failure::Failure,
-    output::{self, ms, say},
+    output::{self, ms, remark, say},
     verbosity::Verbosity,
 };
 
@@ -238,10 +238,9 @@ fn many(args: &Args) -> Result<ExitCode, Failure> {
             while !is_over.load(Ordering::Relaxed) {
                 thread::park_timeout(Duration::from_secs(1));
                 for seed in overdue(&running, bar.elapsed()) {
-                    eprintln!(
-                        "not at its end after {}: gaggle simulate --seed {seed}{flags} --trace",
-                        in_prose(OVERDUE)
-                    );
+                    let overdue = in_prose(OVERDUE);
+                    let replay = format!("gaggle simulate --seed {seed}{flags} --trace");
+                    remark(format_args!("not at its end after {overdue}: {replay}"));
                 }
             }
         });

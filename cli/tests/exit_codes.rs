@@ -173,6 +173,15 @@ fn bench_writes_files_without_a_table() {
 }
 
 #[test]
+fn full_standard_error_loses_no_results() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gaggle"));
+    command.args(["bench", "--strategy", "local", "--rounds", "2", "--duration", "200ms"]);
+    let Output { status, stdout, .. } =
+        command.stderr(File::create("/dev/full").unwrap()).output().unwrap();
+    assert_eq!((status.code(), stdout.is_empty()), (Some(0), false));
+}
+
+#[test]
 #[cfg(feature = "planted-bugs")]
 fn falling_tokens_end_bench_with_1() {
     let small = ["bench", "--strategy", "local", "--workload", "uncontended"];

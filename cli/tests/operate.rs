@@ -276,6 +276,20 @@ fn list_goes_on_behind_a_value_that_is_no_lock() {
     end(holder);
 }
 
+#[test]
+fn list_shows_no_more_keys_than_its_limit() {
+    let redis = RedisServer::start();
+    let mut client = TcpStream::connect(("127.0.0.1", redis.port())).unwrap();
+    for (number, bucket) in (0..40 * 16).map(|at| (at / 16, at % 16)) {
+        let set = format!("SET gaggle:{{b{bucket}}}:l:z{number} junk\r\n");
+        client.write_all(set.as_bytes()).unwrap();
+        client.read_exact(&mut [0; b"+OK\r\n".len()]).unwrap();
+    }
+    let (code, out, err) = finish(&redis.url(), &["list", "--limit", "4"]);
+    assert!(code == Some(2) && err.contains("4 keys unreadable"), "{err}");
+    assert_eq!(out.lines().filter(|line| line.contains("(unreadable)")).count(), 4, "{out}");
+}
+
 #[cfg(feature = "tls")]
 #[test]
 fn authority_that_is_not_of_the_system_is_named() {

@@ -15,7 +15,7 @@ use std::{
 };
 
 use gaggle_channels::testing::RedisServer;
-use run_support::{Running, force_unlock, gaggle, has_ended, pid};
+use run_support::{Running, force_unlock, gaggle, has_ended, pid, wait_until};
 use rustix::process::{Signal, kill_process};
 
 /// Prints its process id and ignores SIGTERM.
@@ -105,6 +105,20 @@ fn sigterm_ends_what_left_the_group() {
         assert_ends(&job.first_line, leave);
         assert!(!is_late, "{leave}: ended after the unlock");
     }
+}
+
+/// By its terminal, or by another process: `gaggle run` gets no signal.
+#[test]
+fn signal_to_the_command_ends_what_left_the_group() {
+    let redis = RedisServer::start();
+    let leave = "setsid bash -c \"$0\" & exec sleep 60";
+    let mut job = start(&redis, &["--kill-after", "200ms"], leave);
+    let command = child(&job, false);
+    // Until then it is a shell, which would wait.
+    wait_until(|| fs::read_to_string(format!("/proc/{command}/comm")).unwrap() == "sleep\n");
+    kill_process(pid(&command), Signal::TERM).unwrap();
+    assert_eq!(code(&mut job), Some(143));
+    assert_ends(&job.first_line, "SIGTERM");
 }
 
 /// What an ended command left in its group does not run on without the lock.

@@ -21,7 +21,7 @@ use rustix::{
     process::{Signal, kill_process},
 };
 
-use run_support::{Running, finish, gaggle, is_stopped, pid, wait_until};
+use run_support::{Running, children, finish, gaggle, is_stopped, pid, wait_until};
 
 #[test]
 fn max_wait_bounds_connecting() {
@@ -157,4 +157,32 @@ fn watchdog_that_ends_before_it_watches_starts_nothing() {
     let (code, out, err) = run.finish();
     assert_eq!((code, out.as_str()), (Some(125), ""), "{err}");
     assert!(err.contains("the command was not started") && err.contains("\"unlocked\""), "{err}");
+}
+
+/// Before `gaggle run` has seen that it waits.
+#[cfg(target_os = "linux")]
+#[test]
+fn command_that_another_process_resumes_is_watched() {
+    let redis = RedisServer::start();
+    for attempt in 1.. {
+        let job = ["--json", "k", "--", "sh", "-c", "echo ran; sleep 60"];
+        let mut run = Running::start_waiting(gaggle(&redis.url(), &job));
+        let id = run.process.id();
+        while children(id).len() < 2 {}
+        stop(&id.to_string());
+        wait_until(|| children(id).iter().any(|child| is_stopped(child)));
+        let command = children(id).into_iter().find(|child| is_stopped(child)).unwrap();
+        kill_process(pid(&command), Signal::CONT).unwrap();
+        run.read_first_line();
+        run.signal(Signal::CONT);
+        // A busy machine may need longer until it is watched.
+        thread::sleep(Duration::from_millis(200) * attempt);
+        run.signal(Signal::TERM);
+        let (code, _, err) = run.finish();
+        assert_eq!(code, Some(143), "{err}");
+        if err.contains("\"signalled\"") {
+            return;
+        }
+        assert!(attempt < 5, "{err}");
+    }
 }

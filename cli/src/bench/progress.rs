@@ -7,7 +7,7 @@ use indicatif::ProgressBar;
 use super::args::Args;
 use crate::{
     failure::Failure,
-    output::{self, ms},
+    output::{self, ms, remark},
 };
 
 const TICK: Duration = Duration::from_millis(100);
@@ -52,7 +52,8 @@ impl Progress {
 
     pub(super) fn end_of_round(&self, round: u32) {
         if self.shows_lines && round < self.rounds {
-            eprintln!("round {round} of {}: about {} s left", self.rounds, self.remaining_s());
+            let left = self.remaining_s();
+            remark(format_args!("round {round} of {}: about {left} s left", self.rounds));
         }
     }
 

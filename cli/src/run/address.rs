@@ -128,11 +128,10 @@ impl Address {
             Url::parse(&one).map_err(|error| wrong(&format!("invalid URL: {error}")))?;
         // A URL without a host has no password.
         let _ = public.set_password(None);
-        let kept: Vec<_> =
-            public.query_pairs().into_owned().filter(|(name, _)| !is_secret(name)).collect();
-        if public.query().is_some() && kept.len() < public.query_pairs().count() {
-            public.query_pairs_mut().clear().extend_pairs(kept);
-        }
+        // As it is written: a plus sign is no space in these URLs.
+        let kept = public.query().unwrap_or_default().split('&').filter(|pair| !is_secret(pair));
+        let kept = kept.collect::<Vec<_>>().join("&");
+        public.set_query(Some(&*kept).filter(|kept| !kept.is_empty()));
         let shown = match scheme.as_str() {
             "redis+unix" => public.path().to_owned(),
             "redis+sentinel" | "rediss+sentinel" => {
@@ -180,15 +179,15 @@ impl Address {
     }
 
     fn has_password(&self) -> bool {
-        Url::parse(&split_hosts(&self.url).0).is_ok_and(|url| {
-            url.password().is_some() || url.query_pairs().any(|(name, _)| is_secret(&name))
-        })
+        Url::parse(&split_hosts(&self.url).0)
+            .is_ok_and(|url| url.password().is_some() || url.query().is_some_and(is_secret))
     }
 }
 
-/// Whether an option of a URL is a password.
-fn is_secret(option: &str) -> bool {
-    matches!(option, "pass" | "sentinel_password")
+/// Whether options of a URL, as they are written there, have a password.
+fn is_secret(query: &str) -> bool {
+    let mut options = url::form_urlencoded::parse(query.as_bytes());
+    options.any(|(name, _)| matches!(&*name, "pass" | "sentinel_password"))
 }
 
 /// The text of a file that holds a URL. A device may have no end.
@@ -261,6 +260,8 @@ mod tests {
             ("redis+cluster://a:b@h:7,i:8", "redis+cluster://a@h:7,i:8", "h:7,i:8", true),
             ("rediss+cluster://h,i:8/", "rediss+cluster://h,i:8/", "h:6379,i:8", false),
             ("redis+unix:///r.sock?db=1&pass=x", "redis+unix:///r.sock?db=1", "/r.sock", true),
+            ("redis+unix:///r?p%61ss=x&user=a%20b+c", "redis+unix:///r?user=a%20b+c", "/r", true),
+            ("redis+unix:///r.sock?pass=x", "redis+unix:///r.sock", "/r.sock", true),
         ] {
             let address = Address::parse(url, Source::Argument)
                 .map_err(|failure| failure.to_string())

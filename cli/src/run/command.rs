@@ -40,6 +40,8 @@ pub(super) const NOT_FOUND: u8 = 127;
 /// The latest state of a process group.
 pub(super) enum State {
     Running,
+    /// Its first process was stopped, and resumed.
+    Resumed,
     /// Its first process was stopped by this signal.
     Stopped(Signal),
     /// Its first process has ended with this exit code.
@@ -78,10 +80,12 @@ impl Command {
 
     /// The state of its first process, which is not reaped: the number of the group stays taken.
     pub(super) fn state(&self) -> io::Result<State> {
-        let options = WaitIdOptions::EXITED | WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT;
-        let status = waitid(WaitId::Pid(self.group()), options | WaitIdOptions::NOHANG)?;
+        let changes = WaitIdOptions::EXITED | WaitIdOptions::STOPPED | WaitIdOptions::CONTINUED;
+        let looks = WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+        let status = waitid(WaitId::Pid(self.group()), changes | looks)?;
         Ok(match status {
             None => State::Running,
+            Some(status) if status.continued() => State::Resumed,
             Some(status) => match status.stopping_signal().and_then(Signal::from_named_raw) {
                 Some(signal) => State::Stopped(signal),
                 None => State::Ended(exit_code(&status)),

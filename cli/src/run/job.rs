@@ -121,7 +121,8 @@ impl Job<'_> {
         loop {
             match self.command.state()? {
                 State::Running => _ = self.children.recv().await,
-                State::Stopped(_) => break,
+                // By another process, before this one.
+                State::Stopped(_) | State::Resumed => break,
                 State::Ended(code) => return Ok(Some(End::NotStarted(code))),
             }
         }
@@ -147,9 +148,13 @@ impl Job<'_> {
         let mut is_ended = false;
         let code = loop {
             match self.command.state()? {
-                State::Running => {}
+                State::Running | State::Resumed => {}
                 State::Stopped(signal) => self.stopped(signal),
-                State::Ended(code) => break code,
+                State::Ended(code) => {
+                    // By a signal that this process did not get: of the terminal, or of another.
+                    is_ended |= ENDING.iter().any(|it| i32::from(code) == 128 + it.as_raw());
+                    break code;
+                }
             }
             self.command.reap_orphans(self.watchdog.id());
             if self.command.processes.denied() && !std::mem::replace(&mut is_denied, true) {
