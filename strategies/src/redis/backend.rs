@@ -378,9 +378,8 @@ impl ClientBackend for Backend {
 
     fn end_turn(&mut self, now: Instant) {
         // Behind the withdrawals of this turn.
-        if self.options.replicas > 0 && self.unreported.begins() {
-            self.send(now, Request::Mark);
-            self.send(now, Request::Wait);
+        if self.unreported.begins() {
+            [Request::Mark, Request::Wait].into_iter().for_each(|request| self.send(now, request));
         }
         self.connection.poll(&mut Context::from_waker(Waker::noop()));
     }

@@ -128,6 +128,30 @@ fn missed_entries_may_exceed_a_frame() {
     assert_eq!(world.node(&leader).sizes(0).overlong, 0);
 }
 
+/// Locks a key, and unlocks the one before by so much.
+fn pair(world: &mut World, leader: &str, nonce: u128, before: u128) {
+    world.lock(leader, &format!("k{nonce}"), nonce, 1_000);
+    world.unlock(leader, &format!("k{}", nonce - before), nonce - before);
+}
+
+/// Asserts that the member is ready within as many steps of a load.
+fn gets_ready(
+    world: &mut World,
+    member: &str,
+    steps: u128,
+    step_ms: u64,
+    mut load: impl FnMut(&mut World, u128),
+) {
+    for step in 0..steps {
+        if world.status(member).ready {
+            return;
+        }
+        load(world, step);
+        world.run(step_ms);
+    }
+    panic!("the member is not ready after {steps} steps of load");
+}
+
 /// Its snapshot and the next entries must meet, although the log is compacted many times over.
 #[test]
 fn replaced_member_is_ready_under_load() {
@@ -137,15 +161,7 @@ fn replaced_member_is_ready_under_load() {
     world.kill(&victim);
     world.run(50);
     world.start(&victim);
-    for nonce in 1_000..6_000 {
-        if world.status(&victim).ready {
-            return;
-        }
-        world.lock(&leader, &format!("k{nonce}"), nonce, 1_000);
-        world.unlock(&leader, &format!("k{}", nonce - 1), nonce - 1);
-        world.run(1);
-    }
-    panic!("the member is not ready after 5 s of load");
+    gets_ready(&mut world, &victim, 5_000, 1, |world, step| pair(world, &leader, 1_000 + step, 1));
 }
 
 /// It acknowledges the last pieces of a snapshot when it has installed it.
@@ -158,15 +174,7 @@ fn snapshot_may_take_400_ms_to_install() {
     world.start(&victim);
     world.run_until(2_000, "a snapshot is sent", |world| world.is_sent_snapshot(&victim));
     world.slow = Some((victim.clone(), Duration::from_millis(400)));
-    for nonce in 1_000..1_300 {
-        if world.status(&victim).ready {
-            return;
-        }
-        world.lock(&leader, &format!("k{nonce}"), nonce, 1_000);
-        world.unlock(&leader, &format!("k{}", nonce - 1), nonce - 1);
-        world.run(10);
-    }
-    panic!("the member is not ready after 3 s of load");
+    gets_ready(&mut world, &victim, 300, 10, |world, step| pair(world, &leader, 1_000 + step, 1));
 }
 
 /// Otherwise copies of its pieces take all of the link.
@@ -190,17 +198,9 @@ fn learner_behind_a_long_link_is_ready_under_load() {
     world.run(50);
     world.start(&victim);
     world.slow = Some((victim.clone(), Duration::from_millis(20)));
-    for ms in 0..5_000 {
-        if world.status(&victim).ready {
-            return;
-        }
-        for nonce in 40 * ms + 40..40 * ms + 80 {
-            world.lock(&leader, &format!("k{nonce}"), nonce, 1_000);
-            world.unlock(&leader, &format!("k{}", nonce - 40), nonce - 40);
-        }
-        world.run(1);
-    }
-    panic!("the member is not ready after 5 s of load");
+    gets_ready(&mut world, &victim, 5_000, 1, |world, step| {
+        (40 * step + 40..40 * step + 80).for_each(|nonce| pair(world, &leader, nonce, 40));
+    });
 }
 
 /// The engine adds entries to an older empty append, which they need not follow.
@@ -215,8 +215,7 @@ fn healed_follower_refuses_no_append() {
             50 => world.heal(),
             _ => {}
         }
-        world.lock(&leader, &format!("k{ms}"), ms, 1_000);
-        world.unlock(&leader, &format!("k{}", ms - 1), ms - 1);
+        pair(&mut world, &leader, ms, 1);
         world.run(1);
     }
     assert_eq!(THREE.map(|name| world.node(name).sizes(0).frames_dropped), [0; 3]);

@@ -168,14 +168,20 @@ fn acknowledgements_open_the_window() {
     assert_eq!(sends(&mut sender, 500), [0; 0], "all is there");
 }
 
-#[test]
-fn only_the_first_missing_piece_is_sent_again() {
+/// With as many pieces acknowledged by then, one by one.
+fn after(ms: u64, pieces: u32) -> (Transfers, u64) {
     let (mut sender, transfer) = of_twenty_pieces();
     sends(&mut sender, 0);
-    for acked in 1..4 {
-        assert!(progresses(&mut sender, 10, 2, transfer, acked));
-        sends(&mut sender, 10);
+    for acked in 1..=pieces {
+        assert!(progresses(&mut sender, ms, 2, transfer, acked));
+        sends(&mut sender, ms);
     }
+    (sender, transfer)
+}
+
+#[test]
+fn only_the_first_missing_piece_is_sent_again() {
+    let (mut sender, transfer) = after(10, 3);
     for ms in [60, 160, 360, 760, 1_560, 3_160, 6_360, 12_760, 20_760, 28_760] {
         assert_eq!(sends(&mut sender, ms - 1), [0; 0], "at {ms} ms");
         assert_eq!(sends(&mut sender, ms), [3]);
@@ -188,12 +194,7 @@ fn only_the_first_missing_piece_is_sent_again() {
 
 #[test]
 fn forgotten_pieces_are_sent_again() {
-    let (mut sender, transfer) = of_twenty_pieces();
-    sends(&mut sender, 0);
-    for acked in 1..6 {
-        assert!(progresses(&mut sender, 1, 2, transfer, acked));
-        sends(&mut sender, 1);
-    }
+    let (mut sender, transfer) = after(1, 5);
     assert!(progresses(&mut sender, 2, 2, transfer, 2));
     assert_eq!(sends(&mut sender, 2), [2]);
     assert!(progresses(&mut sender, 3, 2, transfer, 0));
