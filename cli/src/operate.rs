@@ -3,7 +3,7 @@
 mod filter;
 mod text;
 
-use std::{collections::BTreeSet, env, ffi::OsString, process::ExitCode};
+use std::{collections::BTreeSet, env, ffi::OsString, io, process::ExitCode};
 
 use clap::builder::RangedU64ValueParser;
 use gaggle::{
@@ -233,7 +233,7 @@ fn run(
     server: &UrlArgs,
     command: impl AsyncFnOnce(&Locker) -> Result<ExitCode, Failure>,
 ) -> Result<ExitCode, Failure> {
-    Verbosity::default().start_if_chosen()?;
+    Verbosity::default().start_if_chosen(io::stderr)?;
     let address = Address::find(server)?;
     address.warning().into_iter().for_each(notice);
     let runtime = runtime::build(&mut Builder::new_current_thread())?;

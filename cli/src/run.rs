@@ -8,11 +8,12 @@ mod job;
 mod lock;
 mod processes;
 mod signals;
+mod stderr;
 mod terminal;
 mod token_file;
 mod watchdog;
 
-use std::process::ExitCode;
+use std::{process::ExitCode, time::Duration};
 
 use gaggle::{BootClock, Clock as _, Guard, LossCause};
 use tokio::runtime::Builder;
@@ -23,6 +24,7 @@ use self::{
     event::{Cause, Event, Fate, Reporter},
     job::{End, Reason},
     signals::Signals,
+    stderr::Stderr,
     watchdog::Verdict,
 };
 use crate::{failure::Failure, output::ms, runtime, verbosity::Verbosity};
@@ -41,10 +43,13 @@ pub(crate) const WRONG_USE: u8 = 125;
 pub(crate) fn run(args: Args) -> ExitCode {
     signals::unblock_all();
     let reporter = Reporter::new(args.json, args.quiet);
-    run_checked(args).unwrap_or_else(|failure| {
+    let code = run_checked(args).unwrap_or_else(|failure| {
         reporter.report(&Event::Failed { problem: failure.to_string() });
         ExitCode::from(WRONG_USE)
-    })
+    });
+    // No lock is held any more: the reader may take its time.
+    Stderr.settle(Duration::MAX);
+    code
 }
 
 fn run_checked(mut args: Args) -> Result<ExitCode, Failure> {
@@ -52,7 +57,7 @@ fn run_checked(mut args: Args) -> Result<ExitCode, Failure> {
     // First: it needs the descriptors as they were inherited.
     let settings = Settings::try_from(args)?;
     let warn = |problem: String| settings.reporter.report(&Event::Warning { problem });
-    if let Err(failure) = Verbosity::default().start_if_chosen() {
+    if let Err(failure) = Verbosity::default().start_if_chosen(|| Stderr) {
         warn(format!("{failure}; nothing is logged"));
     }
     let address = Address::find(&server)?;

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     fs::{self, File},
-    io::{BufWriter, Write as _},
+    io::{self, BufWriter, Write as _},
     panic::resume_unwind,
     path::{Path, PathBuf},
     process::ExitCode,
@@ -148,7 +148,7 @@ impl Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    args.verbosity.start_if_chosen()?;
+    args.verbosity.start_if_chosen(io::stderr)?;
     // Else each seed would panic over it, and show that as its violation.
     #[cfg(feature = "planted-bugs")]
     gaggle_strategies::planted::chosen().map_err(Failure::new)?;

@@ -4,7 +4,8 @@ use std::io::{self, IsTerminal as _};
 
 use clap::ArgAction;
 use tracing_subscriber::{
-    Layer as _, filter::Targets, layer::SubscriberExt as _, util::SubscriberInitExt as _,
+    Layer as _, filter::Targets, fmt::MakeWriter, layer::SubscriberExt as _,
+    util::SubscriberInitExt as _,
 };
 
 use crate::failure::Failure;
@@ -32,19 +33,30 @@ impl Verbosity {
 
     /// Logs to standard error until the process ends.
     pub(crate) fn start(self) -> Result<(), Failure> {
+        self.start_to(io::stderr)
+    }
+
+    fn start_to<W>(self, writer: W) -> Result<(), Failure>
+    where
+        W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+    {
         let directives = self.directives();
         let filter: Targets = directives
             .parse()
             .map_err(|error| Failure::new(format!("RUST_LOG={directives}")).because(&error))?;
-        let log = tracing_subscriber::fmt::layer().with_writer(io::stderr).with_filter(filter);
+        let log = tracing_subscriber::fmt::layer().with_writer(writer).with_filter(filter);
         tracing_subscriber::registry().with(log).init();
         Ok(())
     }
 
     /// As [`start`](Self::start), but without a log unless an option or `RUST_LOG` asks for one.
-    pub(crate) fn start_if_chosen(self) -> Result<(), Failure> {
+    pub(crate) fn start_if_chosen<W>(self, writer: W) -> Result<(), Failure>
+    where
+        W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+    {
         let variable = std::env::var("RUST_LOG").unwrap_or_default();
-        if self.quiet || self.verbose > 0 || !variable.is_empty() { self.start() } else { Ok(()) }
+        let is_chosen = self.quiet || self.verbose > 0 || !variable.is_empty();
+        if is_chosen { self.start_to(writer) } else { Ok(()) }
     }
 
     /// The filter in the syntax of `RUST_LOG`, also for worker processes.

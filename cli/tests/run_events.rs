@@ -4,14 +4,23 @@
 
 mod run_support;
 
+use std::{
+    fs::File,
+    io::{Read as _, Write as _, pipe},
+    os::{fd::AsRawFd as _, unix::fs::OpenOptionsExt as _},
+    process::Command,
+    thread,
+};
+
 use gaggle_channels::testing::RedisServer;
 use run_support::{Running, finish, force_unlock, gaggle};
-use rustix::process::Signal;
+use rustix::{fs::OFlags, process::Signal};
 use serde_json::{Value, json};
 
 /// The objects, one a line.
 fn objects(err: &str) -> Vec<Value> {
-    err.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
+    let lines = err.lines().filter(|line| !line.is_empty());
+    lines.map(|line| serde_json::from_str(line).expect(line)).collect()
 }
 
 /// The names of the events, and the last object.
@@ -103,6 +112,55 @@ fn loss_has_its_cause() {
     assert_eq!(code, Some(123), "{err}");
     assert_eq!((&last["cause"], &last["command"]), (&"max_hold".into(), &"terminated".into()));
     assert_eq!(last["by"], Value::Null);
+}
+
+/// What is left of the lease of the key `k`.
+fn remaining_ms(redis: &RedisServer) -> u64 {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gaggle"));
+    let output = command.args(["inspect", "k", "--json"]).env("GAGGLE_URL", redis.url()).output();
+    let found: Value = serde_json::from_slice(&output.unwrap().stdout).unwrap();
+    found["remaining_ms"].as_u64().unwrap_or_default()
+}
+
+#[test]
+fn stalled_reader_delays_no_extension() {
+    let redis = RedisServer::start();
+    let (mut reader, writer) = pipe().unwrap();
+    // Non-blocking without the process that shares the other end.
+    let path = format!("/proc/self/fd/{}", writer.as_raw_fd());
+    let flags = OFlags::NONBLOCK.bits().try_into().unwrap();
+    let mut filler = File::options().write(true).custom_flags(flags).open(path).unwrap();
+    // The command does not share the stream.
+    let job =
+        "exec 2>/dev/null; trap echo USR1; trap 'exit 3' TERM; echo; while :; do sleep 0.05; done";
+    let options = ["--json", "--duration", "3s", "k", "--", "sh", "-c", job];
+    let mut command = gaggle(&redis.url(), &options);
+    command.stderr(writer);
+    let mut holder = Running::start_with_output(command);
+    holder.read_first_line();
+    while filler.write(&[b'\n'; 4096]).is_ok() {}
+    drop(filler);
+
+    holder.signal(Signal::USR1);
+    holder.read_first_line();
+    let (mut last, mut extensions) = (u64::MAX, 0);
+    run_support::wait_until(|| {
+        let now = remaining_ms(&redis);
+        extensions += u32::from(now > last);
+        last = now;
+        extensions == 2
+    });
+    holder.signal(Signal::TERM);
+    let reader = thread::spawn(move || {
+        let mut err = String::new();
+        reader.read_to_string(&mut err).unwrap();
+        err
+    });
+    assert_eq!(holder.process.wait().unwrap().code(), Some(3));
+    let err = reader.join().unwrap();
+    let (names, _) = events(&err);
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    assert_eq!(names, ["granted", "signalled", "signalled", "ended", "unlocked"]);
 }
 
 #[test]

@@ -9,6 +9,7 @@ use std::{
     os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
     process::{Command as Process, ExitCode},
+    time::Duration,
 };
 
 use gaggle::Guard;
@@ -23,6 +24,7 @@ use super::{
     event::{Event, Reporter},
     processes::{NONCE, Processes},
     signals,
+    stderr::Stderr,
 };
 
 const ENDED: WaitIdOptions = WaitIdOptions::EXITED.union(WaitIdOptions::NOHANG);
@@ -162,6 +164,7 @@ pub(crate) fn run_starter() -> ExitCode {
     let reason = why(&program, &error);
     let program = program.display().to_string();
     reporter.report(&Event::NotExecuted { program, reason });
+    Stderr.settle(Duration::MAX);
     let is_not_found = error.kind() == ErrorKind::NotFound;
     ExitCode::from(if is_not_found { NOT_FOUND } else { NOT_EXECUTABLE })
 }

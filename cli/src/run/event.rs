@@ -1,17 +1,18 @@
 //! What `gaggle run` reports: each event is a line of text, or a JSON object with `--json`.
 
-use std::{
-    io::{self, Write as _},
-    time::Duration,
-};
+use std::{io::Write as _, time::Duration};
 
 use gaggle::Owner;
 use serde::Serialize;
 
+use super::stderr::Stderr;
 use crate::{
     output::{json, printable},
     span,
 };
+
+/// How long an event may delay what follows it, so that the command's own output comes after it.
+const DELAY_MAX: Duration = Duration::from_millis(20);
 
 /// An event of one run. Fields that are skipped are for the text alone.
 #[derive(Debug, Serialize)]
@@ -232,7 +233,8 @@ impl Reporter {
             return;
         }
         if let Some(line) = self.line(event) {
-            let _ = writeln!(io::stderr(), "{line}");
+            let _ = Stderr.write_all(format!("{line}\n").as_bytes());
+            Stderr.settle(DELAY_MAX);
         }
     }
 

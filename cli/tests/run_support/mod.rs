@@ -45,7 +45,13 @@ impl Running {
 
     /// Starts one whose key is held.
     pub(crate) fn start_waiting(mut command: Command) -> Self {
-        let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        command.stderr(Stdio::piped());
+        Self::start_with_output(command)
+    }
+
+    /// Starts one with a standard error of the test's own.
+    pub(crate) fn start_with_output(mut command: Command) -> Self {
+        let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
         let output = BufReader::new(process.stdout.take().unwrap());
         Self { process, output, first_line: String::new() }
     }

@@ -1,0 +1,82 @@
+//! Standard error of `gaggle run`, written by a thread of its own: a reader that stalls must not
+//! keep the lease from being extended, or a signal from being forwarded.
+
+use std::{
+    collections::VecDeque,
+    io::{self, Write},
+    sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError},
+    thread,
+    time::Duration,
+};
+
+use nix::sys::signal::SigSet;
+
+/// What a reader that stalls keeps waiting at most; what comes after it is dropped.
+const WRITES_MAX: usize = 1024;
+
+static QUEUE: Mutex<Queue> = Mutex::new(Queue { waiting: VecDeque::new(), is_writing: false });
+static CHANGED: Condvar = Condvar::new();
+/// Whether the thread runs.
+static STARTED: OnceLock<bool> = OnceLock::new();
+
+struct Queue {
+    waiting: VecDeque<Vec<u8>>,
+    is_writing: bool,
+}
+
+impl Queue {
+    fn is_written(&self) -> bool {
+        self.waiting.is_empty() && !self.is_writing
+    }
+}
+
+/// Each write is queued whole. None fails: a standard error that is closed is no reason to end.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stderr;
+
+impl Write for Stderr {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let start = || thread::Builder::new().name("stderr".into()).spawn(write_all).is_ok();
+        if !STARTED.get_or_init(start) {
+            // The system gives no thread.
+            let _ = io::stderr().write_all(bytes);
+            return Ok(bytes.len());
+        }
+        let mut queue = queue();
+        if queue.waiting.len() < WRITES_MAX {
+            queue.waiting.push_back(bytes.to_vec());
+            CHANGED.notify_all();
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Stderr {
+    /// Waits until everything is written, and no longer than `most`.
+    pub(super) fn settle(self, most: Duration) {
+        let _ = CHANGED.wait_timeout_while(queue(), most, |queue| !queue.is_written());
+    }
+}
+
+fn queue() -> MutexGuard<'static, Queue> {
+    QUEUE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn write_all() {
+    // They are for the other threads; one that stops the process for its output is for none.
+    let _ = SigSet::all().thread_block();
+    loop {
+        let waiting = CHANGED.wait_while(queue(), |queue| queue.waiting.is_empty());
+        let mut queue = waiting.unwrap_or_else(PoisonError::into_inner);
+        let bytes = queue.waiting.pop_front().unwrap_or_default();
+        queue.is_writing = true;
+        drop(queue);
+        let _ = io::stderr().write_all(&bytes);
+        self::queue().is_writing = false;
+        CHANGED.notify_all();
+    }
+}
