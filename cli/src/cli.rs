@@ -40,10 +40,11 @@ enum Command {
     /// checks fencing tokens refuses one.
     ///
     /// Processes that left the group are ended with the command, if they still have its
-    /// GAGGLE_NONCE. After a command that ends by itself they run on. Signals are forwarded to the
-    /// group, unless the command runs as another user: use `sudo gaggle run`, not `gaggle run …
-    /// sudo`. The command finds GAGGLE_KEY, GAGGLE_FENCING_TOKEN, GAGGLE_NONCE and GAGGLE_URL
-    /// (without its password) in its environment.
+    /// GAGGLE_NONCE. After a command that ends by itself they run on, unless its code is 129, 130,
+    /// 131 or 143, as of a shell after HUP, INT, QUIT or TERM. Signals are forwarded to the group,
+    /// unless the command runs as another user: use `sudo gaggle run`, not `gaggle run … sudo`. The
+    /// command finds GAGGLE_KEY, GAGGLE_FENCING_TOKEN, GAGGLE_NONCE and GAGGLE_URL (without its
+    /// password) in its environment.
     ///
     /// Exit code: the command's own, or 128+n after signal n, also while it waits for the key. 122
     /// if the Redis cannot be used, 123 if the lock was lost, 124 if the key is held. 125 after
