@@ -111,7 +111,8 @@ use crate::{
 /// - **A silent process.** Its waiters are skipped after `waiter_ttl`, or up to a sixteenth later.
 ///   If it lives, they queue again at the tail. If all processes that wait for a key were silent
 ///   at once, Redis may have been stopped: their waiters are kept until half of `waiter_ttl` after
-///   one of them is heard again. A stop of four `waiter_ttl` loses the order: the queue expires.
+///   the free key is requested or one of them is heard again. A stop of four `waiter_ttl` loses the
+///   order: the queue expires.
 /// - **Ended nonces** are remembered for the `nonce_memory` of their process. At `nonces_max` a
 ///   bucket refuses new locks; an unlock is never refused, and makes the oldest nonce forgotten.
 ///

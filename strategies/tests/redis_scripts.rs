@@ -293,6 +293,24 @@ async fn silence_of_all_processes_skips_no_waiter() {
     assert_eq!(scripts.number(&["ZCARD", QUEUE]).await, 1);
 }
 
+/// A caller that does not wait gives no sign of life for those that wait.
+#[tokio::test]
+async fn dead_waiters_keep_no_key_from_callers_that_do_not_wait() {
+    let mut scripts = Scripts::start().await;
+    scripts.lock(1, 60_000, 0, false).await;
+    scripts.lock_as(2, 2, 60_000, -1, false).await;
+    scripts.lock_as(3, 3, 60_000, -1, false).await;
+    set_last_activity(&scripts, &[(2, 4_000), (3, 4_000)]).await;
+    scripts.unlock(1, false).await;
+    assert_eq!(scripts.lock_as(4, 4, 60_000, 0, false).await[1..], ["held"]);
+    tokio::time::sleep(ms(1_000)).await;
+    assert_eq!(scripts.lock_as(4, 5, 60_000, 0, false).await[1..], ["held"], "not yet");
+    tokio::time::sleep(ms(600)).await;
+    scripts.lock_as(4, 6, 60_000, 0, false).await;
+    assert_eq!(scripts.holder().await, Some(hex(6)));
+    assert_eq!(scripts.number(&["EXISTS", QUEUE, WAITERS]).await, 0);
+}
+
 #[tokio::test]
 async fn silent_process_beside_active_is_skipped() {
     let mut scripts = Scripts::start().await;

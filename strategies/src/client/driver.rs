@@ -288,6 +288,8 @@ impl<B: Backend> Driver<B> {
     pub(crate) async fn end(mut self) {
         self.replies.clear();
         self.mailbox.close();
+        // Dropped, so that their callers do not wait for the end of the backend.
+        while self.mailbox.recv().await.is_some() {}
         self.shared.holds.lose_all();
         if let Some(backend) = self.backend.take() {
             backend.close().await;

@@ -78,13 +78,15 @@ impl<Q> Sender<Q> {
     }
 
     fn post(&self, mail: Mail<Q>, most: usize) -> Result<(), Full> {
-        if self.waiting.fetch_add(1, Ordering::Relaxed) >= most {
-            self.waiting.fetch_sub(1, Ordering::Relaxed);
+        if self.waiting.fetch_add(1, Ordering::SeqCst) >= most {
+            self.waiting.fetch_sub(1, Ordering::SeqCst);
             return Err(Full);
         }
         // A driver that has ended drops the mail and with it the sender of its reply, which its
         // caller sees.
-        let _ = self.mail.send(mail);
+        if self.mail.send(mail).is_err() {
+            self.waiting.fetch_sub(1, Ordering::SeqCst);
+        }
         Ok(())
     }
 }
@@ -114,7 +116,20 @@ impl<Q> Receiver<Q> {
     }
 
     fn taken(&self, mail: Option<Mail<Q>>) -> Option<Mail<Q>> {
-        mail.inspect(|_| _ = self.waiting.fetch_sub(1, Ordering::Relaxed))
+        mail.inspect(|_| _ = self.waiting.fetch_sub(1, Ordering::SeqCst))
+    }
+}
+
+impl<Q> Drop for Receiver<Q> {
+    /// Drops what was sent, and what another thread is about to send: that mail would live as long
+    /// as its caller, who waits for its reply.
+    fn drop(&mut self) {
+        self.mail.close();
+        while self.waiting.load(Ordering::SeqCst) > 0 {
+            if self.try_recv().is_none() {
+                std::thread::yield_now();
+            }
+        }
     }
 }
 

@@ -149,6 +149,11 @@ impl Refusal {
         {
             return Self::OfConnection;
         }
+        // A script that has removed the last element of a key finds the key missing on a node that
+        // its slot leaves.
+        if error.code() == "ERR" && details.starts_with("Script attempted to access a non local") {
+            return Self::Migrating;
+        }
         Self::of(error.code())
     }
 

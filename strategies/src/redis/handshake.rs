@@ -9,7 +9,7 @@ use super::{
 };
 use crate::printable::Printable;
 
-/// The oldest server whose `PEXPIRE` knows `GT`.
+/// The oldest server whose `PEXPIRE` knows `GT` and `LT`.
 const VERSION_MIN: u32 = 7;
 
 /// What a new connection needs: the login, and what the handshake checks.

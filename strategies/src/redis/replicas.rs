@@ -1,4 +1,5 @@
-//! Grants and extensions that are reported once enough replicas have them.
+//! Grants and extensions that are reported once enough replicas have them, and what must not
+//! overtake them.
 
 use std::mem;
 
@@ -9,8 +10,9 @@ use crate::{
     client::command::{Cause, Event, Fate, Subject},
 };
 
-/// Grants and extensions that wait for replicas, in their order, and losses to be repeated behind
-/// them.
+/// Grants and extensions that wait for replicas, in their order, with losses to be repeated behind
+/// them. An unlock of a lock that is being extended is reported behind the extension, which would
+/// revive the lock.
 #[derive(Debug, Default)]
 pub(super) struct Unreported {
     /// Those before the `WAIT` that is in flight.
@@ -23,16 +25,19 @@ pub(super) struct Unreported {
 impl Unreported {
     /// Takes all grants and extensions out of `events`, and adds what grants wait for.
     pub(super) fn take_from(&mut self, events: &mut Vec<Event>, wanted: u32, address: &str) {
+        let mut extends = self.covered.iter().chain(&self.later).any(is_extension);
         let waits = |event: &mut Event| {
-            matches!(event, Event::Granted { .. } | Event::Extended { token: Some(_), .. })
+            extends |= is_extension(event);
+            let is_of_extension = matches!(event, Event::Extended { .. } | Event::Unlocked { .. });
+            matches!(event, Event::Granted { .. }) || extends && is_of_extension
         };
         let begin = self.later.len();
         self.later.extend(events.extract_if(.., waits));
-        let is_forced = |event: &&Event| matches!(event, Event::Lost { forced: Some(_), .. });
+        let is_lost = |event: &&Event| matches!(event, Event::Lost { .. });
         for waiting in [&mut self.covered, &mut self.later] {
-            // The grant that it ends may be among those.
+            // The grant or extension that it ends may be among those.
             if !waiting.is_empty() {
-                waiting.extend(events.iter().filter(is_forced).cloned());
+                waiting.extend(events.iter().filter(is_lost).cloned());
             }
         }
         for event in &self.later[begin..] {
@@ -78,21 +83,25 @@ impl Unreported {
         };
         if count >= i64::from(wanted) {
             events.extend(covered);
-            return;
-        }
-        let text = format!(
-            "{count} replicas of Redis at {address} have acknowledged a grant in time, not {wanted}"
-        );
-        let cause = Cause::new(UnavailableKind::Refused, text);
-        for event in covered {
-            match event {
-                Event::Granted { nonce, .. } => {
+        } else {
+            let text = format!(
+                "{count} replicas of Redis at {address} have acknowledged a grant in time, not \
+                 {wanted}"
+            );
+            let cause = Cause::new(UnavailableKind::Refused, text);
+            for event in covered {
+                if let Event::Granted { nonce, .. } = event {
                     events.push(Event::Unsafe { nonce, cause: cause.clone() });
                     events.push(event);
+                } else {
+                    fail(event, &cause, events);
                 }
-                other => fail(other, &cause, events),
             }
         }
+        // What waited behind those alone.
+        let waits = |event: &Event| matches!(event, Event::Granted { .. }) || is_extension(event);
+        let first = self.later.iter().position(waits).unwrap_or(self.later.len());
+        events.extend(self.later.drain(..first));
     }
 
     /// Reports everything as failed: its connection is lost.
@@ -100,6 +109,10 @@ impl Unreported {
         let unreported = mem::take(&mut self.covered).into_iter().chain(mem::take(&mut self.later));
         unreported.for_each(|event| fail(event, cause, events));
     }
+}
+
+fn is_extension(event: &Event) -> bool {
+    matches!(event, Event::Extended { token: Some(_), .. })
 }
 
 /// Reports a grant or an extension as one without a reply.
@@ -110,7 +123,7 @@ fn fail(unreported: Event, cause: &Cause, events: &mut Vec<Event>) {
             // If it was in the queue, it is no longer.
             events.extend([Event::Forgotten { nonce }, failed(Subject::Lock(nonce))]);
         }
-        Event::Extended { id, .. } => events.push(failed(Subject::Query(id))),
+        Event::Extended { id, token: Some(_) } => events.push(failed(Subject::Query(id))),
         other => events.push(other),
     }
 }
@@ -149,5 +162,33 @@ mod tests {
         unreported.waited(&Value::Int(1), 1, "here", &mut events);
         assert!(matches!(&events[..], [Event::Granted { .. }, .., loss] if is_lost(loss)));
         assert_eq!(events.len(), 3, "each behind the grant: {events:?}");
+    }
+
+    #[test]
+    fn unlock_waits_for_the_extension_before_it() {
+        let unlocked = || Event::Unlocked { nonce: Nonce::from_u128(1), held: true };
+        let extended = |id, token| Event::Extended { id, token };
+        let kinds = |events: &[Event]| -> Vec<String> {
+            events.iter().map(|event| format!("{event:?}")[..8].to_owned()).collect()
+        };
+        let mut unreported = Unreported::default();
+        let mut events = vec![unlocked(), extended(1, None)];
+        unreported.take_from(&mut events, 1, "here");
+        assert_eq!(kinds(&events), ["Unlocked", "Extended"], "nothing waits");
+        let mut events = vec![extended(2, Some(7)), unlocked(), extended(3, None)];
+        unreported.take_from(&mut events, 1, "here");
+        assert_eq!(kinds(&events), [""; 0]);
+        assert!(unreported.begins());
+        unreported.marked();
+        let mut events = vec![unlocked()];
+        unreported.take_from(&mut events, 1, "here");
+        assert_eq!(kinds(&events), [""; 0], "in a later turn");
+        unreported.waited(&Value::Int(1), 1, "here", &mut events);
+        assert_eq!(kinds(&events), ["Extended", "Unlocked", "Extended", "Unlocked"]);
+        let mut events = vec![extended(4, Some(7)), unlocked()];
+        unreported.take_from(&mut events, 1, "here");
+        let cause = Cause::new(UnavailableKind::Refused, "no connection");
+        unreported.fail(&cause, &mut events);
+        assert_eq!(kinds(&events), ["Failed {", "Unlocked"]);
     }
 }

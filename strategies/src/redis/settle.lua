@@ -121,6 +121,12 @@ local function hand_off(head)
         local record = call('HGET', asked, '#r')
         -- include heard
         if alive >= since and grace > now_ms then
+          if now_ms - heard > waiter_ttl / 2 then
+            -- All of them may be dead: the queue ends unless one is heard by then.
+            for part = 4, 5 do
+              call('PEXPIRE', KEYS[part], math.floor(waiter_ttl / 2), 'LT')
+            end
+          end
           return false, math.ceil(waiter_ttl / 16)
         end
         waits = false

@@ -6,6 +6,7 @@ use std::{
     future::{Future, poll_fn},
     pin::pin,
     sync::Mutex,
+    task::Poll,
 };
 
 use tokio::time::sleep;
@@ -55,6 +56,23 @@ async fn grant_is_delivered_before_other_replies() {
     unlocking.await.unwrap();
     locking.await.unwrap();
     assert_eq!(*order.lock().unwrap(), ["granted", "unlocked"], "{sent:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn call_after_the_last_turn_ends_before_the_backend() {
+    let (client, driver, script) = assemble(profile(false), silent);
+    script.set_close_takes(ms(10_000));
+    let (mut call, mut end) = (pin!(client.inspect("k")), pin!(driver.end()));
+    poll_fn(|context| {
+        assert!(call.as_mut().poll(context).is_pending());
+        Poll::Ready(())
+    })
+    .await;
+    tokio::select! {
+        biased;
+        outcome = call => assert!(matches!(outcome, Err(Error::Closed)), "{outcome:?}"),
+        () = &mut end => panic!("the backend has closed"),
+    }
 }
 
 /// Work that is scheduled and cannot be done yet must not spin.

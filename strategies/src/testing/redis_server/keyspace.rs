@@ -145,6 +145,13 @@ impl KeySpace {
             ("PEXPIRE", [key, ms, gt]) if gt == b"GT" => {
                 self.expire(key, self.now_ms() + number(ms), true)
             }
+            ("PEXPIRE", [key, ms, lt]) if lt == b"LT" => {
+                let at = self.now_ms() + number(ms);
+                match self.live(key) {
+                    Some((_, Some(end))) if *end <= at => Reply::Int(0),
+                    _ => self.expire(key, at, false),
+                }
+            }
             ("PEXPIREAT", [key, at]) => self.expire(key, number(at), false),
             (command, [key, rest @ ..]) if command.starts_with('Z') => {
                 let reply = self.of_sorted(command, key, rest);

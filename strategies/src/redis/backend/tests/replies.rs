@@ -114,6 +114,21 @@ fn script_refused_by_a_cluster_that_is_down_moves_on() {
     assert!(!lab.backend.status());
 }
 
+/// UNLOCK, after it dropped the last of the waiters, all dead, from a slot that moves.
+#[test]
+fn script_refused_in_a_slot_that_moves_is_repeated() {
+    let mut lab = Lab::up();
+    lab.submit(Command::Unlock { nonce: nonce(1), key: "k".into(), copies: false, forced: None });
+    lab.turn();
+    lab.say(
+        "-ERR Script attempted to access a non local key in a cluster node script: abc, on \
+         @user_script:50.\r\n",
+    );
+    let events = lab.turn();
+    assert_eq!(failures(&events), [(Subject::Unlock(nonce(1)), Fate::Refused, false)]);
+    assert!(lab.backend.status());
+}
+
 /// Also where other requests succeed in between.
 #[test]
 fn passing_refusals_are_logged_every_ten_seconds() {
