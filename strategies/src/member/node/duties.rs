@@ -149,6 +149,7 @@ impl Node {
     /// A leader's duties by time: members that changed, processes that went silent.
     fn lead(&mut self, now: Instant) {
         let Some(group) = self.group.as_mut().filter(|group| group.is_leader()) else { return };
+        self.leadership.look(now, self.timing.waiter_ttl);
         let change = membership::next_change(now, self.identity.incarnation(), group, &self.peers);
         if let Some(change) = change
             && group.propose_change(&change)

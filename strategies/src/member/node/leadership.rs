@@ -20,8 +20,10 @@ const LEADERLESS: Duration = Duration::from_secs(3);
 #[derive(Debug, Default)]
 pub(super) struct Leadership {
     leader: Option<u64>,
-    /// When the leader last changed.
+    /// When the leader last changed, or this one ran again after a standstill.
     since: Instant,
+    /// When this leader last looked for silent processes.
+    looked_at: Instant,
     /// The incarnations that wait for a commit of this turn, or lost a lock by it.
     commit_recipients: BTreeSet<u64>,
 }
@@ -33,6 +35,15 @@ impl Leadership {
 
     pub(super) fn since(&self) -> Instant {
         self.since
+    }
+
+    /// This leader looks for processes that were silent for `ttl`: what it could not hear while it
+    /// stood still itself does not count.
+    pub(super) fn look(&mut self, now: Instant, ttl: Duration) {
+        if now.since(self.looked_at) >= ttl / 2 {
+            self.since = now;
+        }
+        self.looked_at = now;
     }
 
     /// Follows the group's leader. Returns whether it has changed.

@@ -1,5 +1,7 @@
 //! Locks, waiters and leases on whole clusters of nodes.
 
+use std::time::Duration;
+
 use super::{FIVE, THREE, ready, world::World};
 use crate::lock_table::Command;
 
@@ -96,6 +98,32 @@ fn silence_of_3_s_is_presumed_death() {
     assert_eq!(world.node(&leader).sizes(0).table.waiters, 1);
 }
 
+/// Contract, rule 7: a leader that stood still could hear no process.
+#[test]
+fn standstill_of_the_leader_keeps_the_queue() {
+    let mut world = ready(&THREE);
+    let (leader, follower) = (world.leader().unwrap(), world.follower());
+    let holder = THREE.into_iter().find(|name| *name != leader && *name != follower).unwrap();
+    world.must_lock(holder, "k", 1);
+    let first = world.lock(&follower, "k", 2, 60_000);
+    world.run(100);
+    let second = world.lock(&leader, "k", 3, 60_000);
+    world.run(100);
+    // The leader's tick is the first event after the standstill, and no frame is on its way.
+    let is_next = |w: &World| w.now.since_origin().as_millis() % 10 == 9;
+    world.run_until(1_000, "a tick is next", |w| {
+        is_next(w) && w.in_flight(&follower, &leader).is_empty()
+    });
+    world.now = world.now.after(Duration::from_secs(4));
+    for _ in 0..100 {
+        world.run(1);
+        assert_eq!(world.node(&leader).sizes(0).table.waiters, 2);
+    }
+    world.must_unlock(holder, "k", 1);
+    world.run_until(500, "the first is granted", |w| w.granted(first).is_some());
+    assert!(world.granted(second).is_none());
+}
+
 /// A new leader has heard no process yet: all have time from the beginning of its leadership.
 #[test]
 fn new_leader_gives_silent_processes_time() {
@@ -144,7 +172,7 @@ fn each_dead_process_is_dropped_once_in_time() {
     world.run(1_700);
     assert_eq!(world.node(&leader).sizes(0).table.waiters, 1);
     // It takes longer to be committed than the time from one tick to the next.
-    world.latency = std::time::Duration::from_millis(20);
+    world.latency = Duration::from_millis(20);
     world.run(1_600);
     assert_eq!(world.node(&leader).sizes(0).table.waiters, 0);
     let view = world.group(&leader).view();
