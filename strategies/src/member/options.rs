@@ -17,6 +17,10 @@ use crate::{
     wait::whole_ms,
 };
 
+/// The shortest and the longest heartbeat. A process is heard at its ticks, and takes part in a
+/// forming for half a second after: two ticks of the longest.
+pub(super) const HEARTBEAT: (Duration, Duration) =
+    (Duration::from_millis(5), Duration::from_secs(1));
 const ELECTION_TIMEOUT: (Duration, Duration) =
     (Duration::from_millis(150), Duration::from_millis(300));
 /// A tick of the engine is this part of a heartbeat.
@@ -139,7 +143,7 @@ impl MemberOptions {
         self
     }
 
-    /// Sets how often a leader sends a heartbeat: 5 ms to 10 s, 50 ms by default. A fifth of it is
+    /// Sets how often a leader sends a heartbeat: 5 ms to 1 s, 50 ms by default. A fifth of it is
     /// the engine's tick.
     #[must_use]
     pub fn heartbeat(mut self, heartbeat: Duration) -> Self {
@@ -210,7 +214,7 @@ impl MemberOptions {
         let (cluster, count) = (self.cluster.len(), self.members.count());
         let bytes = self.members.invitation_bytes();
         let (outside, mailbox) = (self.outside_max.unwrap_or(DURATION_MAX), self.mailbox);
-        check_span("heartbeat", heartbeat, ms(5), ms(10_000))?;
+        check_span("heartbeat", heartbeat, HEARTBEAT.0, HEARTBEAT.1)?;
         check_span("outside_max", outside, ms(1), DURATION_MAX)?;
         check_span("request_timeout", self.request_timeout, ms(1), ms(3_600_000))?;
         check_span("busy_poll", self.busy_poll, Duration::ZERO, BUSY_POLL_MAX)?;

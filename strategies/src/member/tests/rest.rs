@@ -1,13 +1,14 @@
-//! Goal: a group at rest costs next to nothing, and quiet ticks are missed by no member.
+//! Goal: a group at rest costs next to nothing, quiet ticks are missed by no member, and ticks may
+//! be far apart.
 //! Method: three drivers over a hub in memory, turned by hand whenever a frame waits or their own
 //! time has come; turns are counted.
 
 use std::{sync::Arc, time::Duration};
 
 use futures_util::FutureExt;
-use gaggle_channels::{Channel, Hub, NodeName};
+use gaggle_channels::{Channel, Hub};
 
-use super::hand::Hand;
+use super::{THREE, hand::Hand, world::name_of};
 use crate::{
     Clock, Instant, Lock, MemberOptions, Nonce,
     client::{
@@ -16,7 +17,7 @@ use crate::{
         driver::Driver,
         mailbox::Mail,
     },
-    member::{Member, Policy, backend::Backend, node::Node},
+    member::{Member, Policy, backend::Backend, node::Node, options::HEARTBEAT},
 };
 
 struct Process {
@@ -29,29 +30,44 @@ struct Process {
 }
 
 struct Trio {
+    hub: Hub,
     clock: Arc<Hand>,
+    options: MemberOptions,
     processes: Vec<Process>,
 }
 
 impl Trio {
     fn formed() -> Self {
-        let (hub, clock) = (Hub::default(), Arc::new(Hand::default()));
-        let names = ["a", "b", "c"].map(|name| NodeName::new(name).unwrap());
-        let process = |seed: usize| {
-            let channel = Arc::new(hub.channel(names[seed].clone()));
-            channel.connect().now_or_never().expect("nothing to wait for").unwrap();
-            let options = MemberOptions::named("test", names.clone());
-            let options = options.clock(clock.clone()).seed(seed as u64);
-            let (_member, driver) = Member::assemble(channel, options, Policy::Queue);
-            Process { driver, turns: 0, wake: Instant::default(), stopped: false, _member }
-        };
-        let processes = (0..names.len()).map(process).collect();
-        let mut trio = Self { clock, processes };
+        let mut trio = Self::started(0, |options| options);
         trio.run(2_000);
-        assert!(
-            trio.processes.iter().all(|process| process.driver.backend().node().status().ready)
-        );
+        assert!(trio.is_ready());
         trio
+    }
+
+    /// Three processes, each started `apart` ms after the one before.
+    fn started(apart: u64, change: impl FnOnce(MemberOptions) -> MemberOptions) -> Self {
+        let (hub, clock) = (Hub::default(), Arc::new(Hand::default()));
+        let options = MemberOptions::named("test", THREE.map(name_of)).clock(clock.clone());
+        let mut trio = Self { hub, clock, options: change(options), processes: Vec::new() };
+        for (seed, name) in (0..).zip(THREE) {
+            let process = trio.process(name, seed);
+            trio.processes.push(process);
+            trio.run(apart);
+        }
+        trio
+    }
+
+    fn process(&self, name: &str, seed: u64) -> Process {
+        let channel = Arc::new(self.hub.channel(name_of(name)));
+        channel.connect().now_or_never().expect("nothing to wait for").unwrap();
+        let options = self.options.clone().seed(seed);
+        options.validate(channel.name(), channel.frame_limit()).unwrap();
+        let (_member, driver) = Member::assemble(channel, options, Policy::Queue);
+        Process { driver, turns: 0, wake: Instant::default(), stopped: false, _member }
+    }
+
+    fn is_ready(&self) -> bool {
+        (0..self.processes.len()).all(|process| self.node(process).status().ready)
     }
 
     /// Lets `ms` pass: frames arrive at once, and a driver sleeps for as long as it says.
@@ -178,6 +194,25 @@ fn stalled_leader_keeps_live_waiters() {
         .and_then(|group| group.table().inspect(&"k".into()))
         .expect("two still waited");
     assert_eq!((holder.nonce, holder.waiters), (Nonce::from_u128(2), 1));
+}
+
+/// A process is heard at its ticks, and forms a group with those that it heard just before its own.
+#[test]
+fn longest_heartbeat_forms_and_replaces() {
+    let longest = HEARTBEAT.1;
+    let ms = u64::try_from(longest.as_millis()).unwrap();
+    // The ticks of the three are a fifteenth of a heartbeat apart: a third of a tick.
+    let mut trio = Trio::started(ms / 15, |options| {
+        options.heartbeat(longest).election_timeout(longest * 3, longest * 4)
+    });
+    trio.run(15 * ms);
+    assert!(trio.is_ready(), "it forms");
+    let follower = (trio.leader() + 1) % 3;
+    drop(trio.processes.remove(follower));
+    let restarted = trio.process(THREE[follower], 7);
+    trio.processes.insert(follower, restarted);
+    trio.run(15 * ms);
+    assert!(trio.is_ready(), "the restarted member votes");
 }
 
 fn unlock(nonce: u128) -> Call {
