@@ -47,6 +47,8 @@ pub(super) struct Formation {
     last_token: u64,
     /// The limit that the cluster named when it refused this process.
     refused_limit: Option<u32>,
+    /// The members that did not pledge to the latest forming of this process.
+    unpledging: BTreeSet<NodeName>,
     reports: Reports,
 }
 
@@ -68,6 +70,7 @@ impl Formation {
             phase: Phase::Free,
             last_token: 0,
             refused_limit: None,
+            unpledging: BTreeSet::new(),
             reports: Reports::default(),
         }
     }
@@ -153,8 +156,13 @@ impl Formation {
         timers: &mut Timers,
     ) {
         if timers.has_expired(Timer::Formation, now) {
+            let unpledged = self.invitation().into_iter().flat_map(|(_, unpledged)| unpledged);
+            self.unpledging = unpledged.map(|(name, _)| name).collect();
             self.phase = Phase::Free;
             timers.stop(Timer::Formation);
+            if !self.unpledging.is_empty() {
+                timers.set(Timer::Formation, now.after(PLEDGE_TTL));
+            }
         }
         if matches!(self.phase, Phase::Free)
             && !timers.is_running(Timer::ExistingGroup, now)
@@ -198,9 +206,15 @@ impl Formation {
                 if fresh().any(|(_, peer)| lives(peer.standing)) {
                     return None;
                 }
-                let chosen: BTreeMap<_, _> = all.into_iter().take(*size as usize).collect();
+                let (size, pledges) =
+                    (*size as usize, |name: &NodeName| !self.unpledging.contains(name));
+                // Its options may differ: the next forming is without it, if enough others run.
+                if fresh().filter(|(name, _)| pledges(name)).count() + 1 >= size {
+                    all.retain(|name, _| pledges(name));
+                }
+                let chosen: BTreeMap<_, _> = all.into_iter().take(size).collect();
                 let first = chosen.keys().next() == Some(&self.name);
-                (first && chosen.len() == *size as usize).then_some(chosen)
+                (first && chosen.len() == size).then_some(chosen)
             }
         }
     }
@@ -245,7 +259,7 @@ impl Formation {
         Some(Body::Pledge { forming: id })
     }
 
-    fn is_proper(&self, from: &NodeName, incarnation: u64, forming: &Forming) -> bool {
+    fn is_proper(&mut self, from: &NodeName, incarnation: u64, forming: &Forming) -> bool {
         let members: BTreeMap<NodeName, u64> = named(forming).collect();
         let complete = members.len() == forming.members.len() && forming.id != 0;
         let me = members.get(&self.name) == Some(&incarnation);
@@ -253,17 +267,17 @@ impl Formation {
         let distinct = distinct.len() == members.len() && !distinct.contains(&0);
         let who = match &self.members {
             Members::Named(names) => members.keys().eq(names.iter()) && names.first() == Some(from),
-            Members::Sized(size) => members.len() == *size as usize && members.contains_key(from),
+            Members::Sized(_) => members.contains_key(from),
         };
         complete && me && distinct && who && self.agrees(forming)
     }
 
     /// Leases outside members are safe only where every member that may lead keeps to the bound.
-    fn agrees(&self, forming: &Forming) -> bool {
-        let theirs = forming.table.outside_max_ms;
-        let mine = self.outside_max_ms;
+    fn agrees(&mut self, forming: &Forming) -> bool {
+        let theirs = (forming.members.len(), forming.table.outside_max_ms);
+        let mine = (self.members.count(), self.outside_max_ms);
         if theirs != mine {
-            tracing::warn!(theirs, mine, "members differ in outside_max (ms)");
+            self.reports.warn_of_options(theirs, mine);
         }
         theirs == mine
     }

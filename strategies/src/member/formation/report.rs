@@ -19,7 +19,7 @@ use crate::{
 
 /// How much of another cluster's name is shown.
 const SHOWN_CHARS: usize = 64;
-/// How many foreign names, and how many frames that do not decode, are warned of.
+/// How many foreign names, frames that do not decode and other options are warned of, of each kind.
 const WARNED_MAX: usize = 64;
 
 #[derive(Debug, Default)]
@@ -30,6 +30,8 @@ pub(super) struct Reports {
     foreign: BTreeMap<NodeName, String>,
     /// Senders of frames that do not decode, each with the error that was warned of.
     undecodable: BTreeMap<NodeName, FrameError>,
+    /// The sizes and bounds of invitations that were warned of.
+    options: BTreeSet<(usize, u64)>,
     /// Why peers are not connected, as far as the channel knows.
     failures: BTreeMap<NodeName, String>,
     /// Why there is no group, as last reported.
@@ -61,6 +63,21 @@ impl fmt::Display for Difference {
             (there, here) => {
                 write!(f, "its option peers (or members) lacks {there}, ours lacks {here}")
             }
+        }
+    }
+}
+
+impl Reports {
+    /// Warns of a forming of another size or `outside_max` in milliseconds, once for each.
+    pub(super) fn warn_of_options(&mut self, theirs: (usize, u64), mine: (usize, u64)) {
+        if self.options.len() >= WARNED_MAX || !self.options.insert(theirs) {
+            return;
+        }
+        if theirs.0 != mine.0 {
+            tracing::warn!(theirs = theirs.0, mine = mine.0, "members differ in size");
+        }
+        if theirs.1 != mine.1 {
+            tracing::warn!(theirs = theirs.1, mine = mine.1, "members differ in outside_max (ms)");
         }
     }
 }
@@ -108,7 +125,11 @@ impl Formation {
             Members::Named(names) => names,
             Members::Sized(size) => {
                 let connected = peers.iter().filter(|(name, _)| is_connected(name)).count() + 1;
-                return format!("{size} processes, {connected} connected");
+                let unpledging = match listed(&self.unpledging) {
+                    names if names.is_empty() => String::new(),
+                    names => format!(", no pledge from {names} (size or outside_max may differ)"),
+                };
+                return format!("{size} processes, {connected} connected{unpledging}");
             }
         };
         let others: Vec<&NodeName> = names.iter().filter(|name| **name != self.name).collect();

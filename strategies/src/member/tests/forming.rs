@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use gaggle_channels::testing::Events;
+
 use super::{
     FIVE, THREE, ready,
     world::{World, name_of},
@@ -222,6 +224,51 @@ fn forming_needs_equal_outside_max() {
     world.start("b");
     world.change_options(|options| options.outside_max(Duration::from_secs(10)));
     world.start("c");
+    let (events, _recording) = Events::of_thread();
     world.run(3_000);
     assert!(THREE.iter().all(|name| world.status(name).group.is_none()));
+    assert_eq!(events.with("members differ in outside_max").len(), 1, "only c refuses: {events:?}");
+}
+
+/// A nameless cluster whose process `odd` has other options, which `change` makes.
+fn nameless_but_for(
+    names: &[&str],
+    odd: &str,
+    change: impl FnOnce(MemberOptions) -> MemberOptions,
+) -> World {
+    let mut world = World::empty(MemberOptions::sized("test", 3));
+    names.iter().filter(|name| **name != odd).for_each(|name| world.start(name));
+    world.change_options(change);
+    world.start(odd);
+    world
+}
+
+#[test]
+fn nameless_group_forms_without_the_odd_one() {
+    let outside = Duration::from_secs(10);
+    for odd in ["a", "b", "d"] {
+        let of_size = |_| MemberOptions::sized("test", 4);
+        let bounded = |options: MemberOptions| options.outside_max(outside);
+        let names = ["a", "b", "c", "d"];
+        let worlds =
+            [nameless_but_for(&names, odd, of_size), nameless_but_for(&names, odd, bounded)];
+        for mut world in worlds {
+            let others: Vec<&str> = names.into_iter().filter(|name| *name != odd).collect();
+            world.run_until(5_000, "the others form a group", |w| {
+                others.iter().all(|name| w.status(name).ready)
+            });
+            let group = world.status(others[0]).group;
+            assert!(others.iter().all(|name| world.status(name).group == group));
+        }
+    }
+}
+
+#[test]
+fn process_that_does_not_pledge_is_named() {
+    let (events, _recording) = Events::of_thread();
+    let mut world = nameless_but_for(&THREE, "b", |_| MemberOptions::sized("test", 4));
+    world.run(5_000);
+    let cause = "3 processes, 3 connected, no pledge from b (size or outside_max may differ)";
+    assert_eq!(events.with(cause).len(), 1, "{events:?}");
+    assert_eq!(events.with("members differ in size").len(), 1, "at b: {events:?}");
 }
