@@ -55,9 +55,9 @@ impl Acquire {
     /// longer knows the lock, the guard is lost at the next extension.
     ///
     /// The background task ends with the guard, and with the runtime in which the lock was taken.
-    /// No extension reaches beyond `max_hold` after the grant, so that a hung section cannot keep a
-    /// key indefinitely; then the lease expires. It never shortens a lease that was
-    /// [extended](Guard::extend) further by hand.
+    /// No extension reaches beyond `max_hold` after the lock was returned, plus the time that its
+    /// request takes. So a hung section cannot keep a key indefinitely; then the lease expires. It
+    /// never shortens a lease that was [extended](Guard::extend) further by hand.
     ///
     /// # Errors
     ///

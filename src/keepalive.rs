@@ -19,7 +19,8 @@ const LONGEST_PAUSE_PARTS: u32 = 6;
 pub(crate) struct KeepAlive(AbortHandle);
 
 impl KeepAlive {
-    /// Extends `hold` by `duration` each time, and never past `max_hold` from now.
+    /// Extends `hold` by `duration` each time, and never past `max_hold` from now, plus the
+    /// time that a request takes.
     pub(crate) fn start(hold: Arc<Hold>, duration: Duration, max_hold: Duration) -> Self {
         let hold_until = hold.clock.now().after(max_hold);
         let task = tokio::spawn(async move {

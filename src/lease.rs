@@ -1,14 +1,16 @@
 //! The lease that a guard and its keep-alive share: the lock, its deadline, and whether it is lost.
 
 use std::{
+    future::poll_fn,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::Poll,
     time::Duration,
 };
 
 use gaggle_strategies::{
     Error, KeyedMutex, Lock,
     clock::{Clock, Instant},
-    implement::LossWatch,
+    implement::{LossWatch, not_held},
     lock::LossCause,
 };
 use tokio::sync::Notify;
@@ -29,12 +31,23 @@ pub(crate) struct Hold {
 struct State {
     lock: Lock,
     lost: Option<LossCause>,
+    /// The cause of a loss that the strategy reported without one: also an expiry is reported.
+    reported: Option<LossCause>,
     /// The guard has released the lock: a loss is no longer reported.
     ended: bool,
     counted: bool,
 }
 
 impl State {
+    fn is_expired(&self, now: Instant) -> bool {
+        self.lock.deadline().is_none_or(|deadline| now >= deadline)
+    }
+
+    /// The cause of a loss that is found now.
+    fn cause_at(&self, now: Instant) -> LossCause {
+        if self.is_expired(now) { LossCause::Deadline } else { LossCause::Ended }
+    }
+
     /// Counts the loss by its first cause.
     fn count(&mut self, cause: LossCause) {
         if !self.ended && !std::mem::replace(&mut self.counted, true) {
@@ -55,7 +68,8 @@ impl Hold {
     /// A lock that `mutex` has just granted.
     pub(crate) fn new(mutex: Arc<dyn KeyedMutex>, lock: Lock) -> Self {
         let (clock, watch) = (mutex.clock(), mutex.watch(&lock));
-        let state = Mutex::new(State { lock, lost: None, ended: false, counted: false });
+        let state =
+            Mutex::new(State { lock, lost: None, reported: None, ended: false, counted: false });
         let held = Stopwatch::start(&*clock);
         Self { mutex, clock, watch, state, held, changed: Notify::new() }
     }
@@ -93,11 +107,25 @@ impl Hold {
         self.state().lost
     }
 
-    /// Why the strategy reported the loss; `None` if it did not.
+    /// Why the strategy reported the loss; `None` if it did not. The first cause stays.
     pub(crate) fn reported_loss(&self) -> Option<LossCause> {
-        let cause = self.watch.cause()?;
-        self.state().count(cause);
+        let reported = self.watch.cause()?;
+        let now = self.clock.now();
+        let mut state = self.state();
+        let cause = match reported {
+            LossCause::Ended => {
+                let found = state.lost.unwrap_or_else(|| state.cause_at(now));
+                *state.reported.get_or_insert(found)
+            }
+            forced => forced,
+        };
+        state.count(cause);
         Some(cause)
+    }
+
+    /// The cause of a force-unlock, if one was reported.
+    fn forced_loss(&self) -> Option<LossCause> {
+        self.watch.cause().filter(|reported| *reported == LossCause::Forced)
     }
 
     /// Completes when the strategy reports the loss.
@@ -126,16 +154,19 @@ impl Hold {
     fn set_deadline(&self, extended: Lock) -> Result<(), Error> {
         let now = self.clock.now();
         let mut state = self.state();
-        if state.lock.deadline().is_none_or(|deadline| now >= deadline) {
+        if state.is_expired(now) {
             state.lose(LossCause::Deadline);
         }
-        let outcome = if state.lost.is_some() {
-            Err(Error::Expired)
-        } else {
-            if extended.deadline() > state.lock.deadline() {
-                state.lock = extended;
+        let outcome = match state.lost {
+            Some(LossCause::Deadline) => Err(Error::Expired),
+            // Another extension was the first to find it.
+            Some(_) => Err(not_held(&state.lock, now)),
+            None => {
+                if extended.deadline() > state.lock.deadline() {
+                    state.lock = extended;
+                }
+                Ok(())
             }
-            Ok(())
         };
         drop(state);
         self.changed.notify_waiters();
@@ -143,10 +174,10 @@ impl Hold {
     }
 
     pub(crate) fn lose(&self) {
-        let now = self.clock.now();
+        let (now, forced) = (self.clock.now(), self.forced_loss());
         let mut state = self.state();
-        let passed = state.lock.deadline().is_none_or(|deadline| deadline <= now);
-        if !state.lose(if passed { LossCause::Deadline } else { LossCause::Ended }) {
+        let cause = forced.unwrap_or_else(|| state.cause_at(now));
+        if !state.lose(cause) {
             return;
         }
         let lock = (!state.ended).then(|| state.lock.clone());
@@ -171,9 +202,8 @@ impl Hold {
 
     /// Counts a loss that the unlock was the first to find.
     pub(crate) fn unlock_found(&self, cause: LossCause) {
-        let forced = self.watch.cause().filter(|reported| *reported == LossCause::Forced);
         if !std::mem::replace(&mut self.state().counted, true) {
-            metrics::lost(forced.unwrap_or(cause));
+            metrics::lost(self.forced_loss().unwrap_or(cause));
         }
     }
 
@@ -183,10 +213,16 @@ impl Hold {
             // Before the deadline is read: it completes with any change from here on.
             let changed = self.changed.notified();
             let Some(deadline) = self.deadline() else { return };
+            let mut timer = self.clock.sleep_until(deadline);
+            // The runtime may poll this again before its timers, as after a task that blocked it.
+            let over = poll_fn(|cx| match self.clock.now() >= deadline {
+                true => Poll::Ready(()),
+                false => timer.as_mut().poll(cx),
+            });
             tokio::select! {
                 biased;
                 () = changed => {}
-                () = self.clock.sleep_until(deadline) => {
+                () = over => {
                     // An extension may have completed in the same turn.
                     if self.remaining().is_zero() {
                         return;

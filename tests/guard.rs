@@ -3,10 +3,11 @@
 
 mod common;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use common::{Call, Stub, lease, ms};
 use gaggle::{Error, Guard, Lock, Locker, LossCause, Owner};
+use gaggle_strategies::{Local, clock::TokioClock};
 use tokio::time::timeout;
 
 #[tokio::test(start_paused = true)]
@@ -290,4 +291,58 @@ async fn overtaken_extend_keeps_the_guard() {
     longer.unwrap();
     assert!(matches!(late, Err(Error::Unknown)), "{late:?}");
     assert!(guard.is_valid());
+}
+
+/// The table of a `Local` reports an expiry when a call on the key finds it.
+#[tokio::test(start_paused = true)]
+async fn reported_expiry_is_a_loss_by_the_deadline() {
+    let locker = Locker::new(Local::with_clock(Arc::new(TokioClock::new())));
+    for asked_before in [true, false] {
+        let guard = locker.lock_with("k", lease(ms(1000))).await.unwrap();
+        tokio::time::sleep(ms(2000)).await;
+        assert!(!asked_before || guard.loss() == Some(LossCause::Deadline));
+        assert!(locker.inspect("k").await.unwrap().is_none());
+        timeout(ms(0), guard.lost()).await.expect("at once");
+        assert_eq!(guard.loss(), Some(LossCause::Deadline));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn first_cause_of_a_loss_stays() {
+    let stub = Stub::new();
+    stub.reply_to_extends(&[|| Err(Error::NotHolder)]);
+    let locker = Locker::new(stub.clone());
+    let refused = locker.lock_with("k", lease(ms(1000))).await.unwrap();
+    assert!(matches!(refused.extend(ms(1000)).await, Err(Error::NotHolder)));
+    let reported = locker.lock_with("k", lease(ms(1000))).await.unwrap();
+    stub.holds.lose(&reported.key(), reported.nonce(), reported.fencing_token());
+    assert_eq!(reported.loss(), Some(LossCause::Ended));
+    tokio::time::sleep(ms(2000)).await;
+    stub.holds.lose(&refused.key(), refused.nonce(), refused.fencing_token());
+    for guard in [refused, reported] {
+        assert_eq!((guard.loss(), guard.is_valid()), (Some(LossCause::Ended), false));
+        assert!(matches!(guard.extend(ms(1000)).await, Err(Error::Expired)), "from then on");
+    }
+}
+
+/// Contract, *Outcomes*: `Expired` only from the local deadline on.
+#[tokio::test(start_paused = true)]
+async fn extend_of_a_lock_that_another_found_lost_says_when() {
+    for (delay, expired) in [(20, false), (950, true)] {
+        let stub = Stub::new();
+        let guard = Locker::new(stub.clone()).lock_with("k", lease(ms(900))).await.unwrap();
+        stub.reply_to_extends(&[|| Ok(()), || Err(Error::NotHolder)]);
+        stub.delay_extends(ms(delay));
+        let granted = guard.extend(ms(1000));
+        let refused = async {
+            tokio::time::sleep(ms(1)).await;
+            stub.delay_extends(ms(0));
+            guard.extend(ms(1000)).await
+        };
+        let (granted, refused) = tokio::join!(granted, refused);
+        assert!(matches!(refused, Err(Error::NotHolder)), "{refused:?}");
+        assert_eq!(matches!(granted, Err(Error::Expired)), expired, "{granted:?}");
+        assert_eq!(matches!(granted, Err(Error::NotHolder)), !expired, "{granted:?}");
+        assert_eq!(guard.loss(), Some(LossCause::Ended));
+    }
 }

@@ -175,6 +175,41 @@ fn loss_that_the_unlock_finds_is_counted_once() {
     assert_eq!((lost("forced"), lost("deadline"), lost("reported")), (1.0, 1.0, 3.0));
 }
 
+/// A force-unlock is reported while the EXTEND is in flight.
+#[test]
+fn forced_loss_that_an_extend_finds_is_counted_as_forced() {
+    let figures =
+        figures_on(Builder::new_current_thread().enable_time().start_paused(true), async {
+            let stub = Stub::new();
+            stub.delay_extends(ms(10));
+            stub.reply_to_extends(&[|| Err(Error::NotHolder)]);
+            let guard = Locker::new(stub.clone()).lock("k").await.unwrap();
+            let lock = guard.lock();
+            let force = async {
+                tokio::time::sleep(ms(5)).await;
+                stub.holds.force(lock.key(), lock.nonce(), lock.fencing_token(), &"why".into());
+            };
+            let (extended, ()) = tokio::join!(guard.extend(ms(9000)), force);
+            assert!(matches!(extended, Err(Error::NotHolder)), "{extended:?}");
+        });
+    let lost = |cause| value(&figures, "gaggle_locks_lost_total", cause);
+    assert_eq!((lost("forced"), lost("deadline"), lost("reported")), (1.0, 0.0, 0.0));
+}
+
+/// Of a key on which another call finds the expiry first.
+#[test]
+fn expiry_that_the_table_reports_is_counted_by_its_deadline() {
+    let figures = figures(async |locker| {
+        let options = LockOptions::default().duration(Duration::from_secs(2));
+        let guard = locker.lock_with("k", options).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        assert!(locker.inspect("k").await.unwrap().is_none());
+        drop(guard);
+    });
+    let lost = |cause| value(&figures, "gaggle_locks_lost_total", cause);
+    assert_eq!((lost("forced"), lost("deadline"), lost("reported")), (0.0, 1.0, 0.0));
+}
+
 #[test]
 fn loss_in_a_redis_without_queue_is_counted() {
     let figures = figures_of(async {

@@ -177,6 +177,23 @@ async fn section_blocked_beyond_its_lease_is_expired() {
     }
 }
 
+/// The runtime polls the section's task again before its timers.
+#[tokio::test(start_paused = true)]
+async fn section_blocked_beyond_its_lease_ends_at_its_next_await() {
+    let clock = Arc::new(Hands::default());
+    let locker = Locker::new(Stub::with_clock(clock.clone()));
+    let went_on = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&went_on);
+    let section = |_| async move {
+        *clock.0.lock().unwrap() += ms(900);
+        tokio::spawn(async {}).await.unwrap();
+        flag.store(true, Ordering::SeqCst);
+    };
+    let outcome = locker.with_lock("k", lease(ms(900)), section).await;
+    assert!(!went_on.load(Ordering::SeqCst), "{outcome:?}");
+    assert!(matches!(outcome, Err(SectionError::Lost(LossCause::Deadline))), "{outcome:?}");
+}
+
 /// Before the local deadline: the lease did not end.
 #[tokio::test(start_paused = true)]
 async fn loss_in_the_last_step_is_not_called_expired() {
