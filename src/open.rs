@@ -37,15 +37,15 @@ use crate::Locker;
 /// |---|---|
 /// | `local:` | [`Local`]: a new table in this process; clone the [`Locker`] to share it |
 /// | `noop:` | [`Noop`]: grants every request; only for checking that a test can fail |
-/// | `redis://[user[:password]@]host[:port][/db]` | [`Redis`]; by default port 6379, database 0 |
+/// | `redis://[[user]:password@]host[:port][/db]` | [`Redis`]; by default port 6379, database 0 |
 /// | `rediss://…` | the same over TLS, with the feature `tls` |
-/// | `redis+sentinel://[user[:password]@]s1,s2:26380,…/MASTER[/db]` | [`Redis`] by its Sentinels |
+/// | `redis+sentinel://[[user]:password@]s1,s2:26380,…/MASTER[/db]` | [`Redis`] by its Sentinels |
 /// | `rediss+sentinel://…` | the same over TLS |
-/// | `redis+cluster://[user[:password]@]h1:7000,h2:7000,…` | [`Redis`] in a Redis Cluster |
+/// | `redis+cluster://[[user]:password@]h1:7000,h2:7000,…` | [`Redis`] in a Redis Cluster |
 /// | `rediss+cluster://…` | the same over TLS |
 /// | `redis+unix:///path/of/socket` | [`Redis`] over a Unix socket |
 /// | `gaggle+memory://cluster` | [`Gaggle`] over a hub that all URLs of the cluster share |
-/// | `gaggle+redis://[user[:password]@]host[:port][/db]` | [`Gaggle`] over the pub/sub of a Redis |
+/// | `gaggle+redis://[[user]:password@]host[:port][/db]` | [`Gaggle`] over the pub/sub of a Redis |
 /// | `gaggle+tcp://address:port` | [`Gaggle`] over TCP, listening on an IP address or `localhost` |
 /// | `raft+memory:`, `raft+redis:`, `raft+tcp:` | [`Raft`] over these channels, same options |
 ///

@@ -283,11 +283,21 @@ fn nested_run_without_the_password_is_explained() {
     let redis = RedisServer::start();
     let mut connection = redis::Client::open(redis.url()).unwrap().get_connection().unwrap();
     redis::cmd("CONFIG").arg(&["SET", "requirepass", "pw"]).exec(&mut connection).unwrap();
-    let url = redis.url().replace("//", "//:pw@");
+    let user = ["SETUSER", "app", "on", ">pw", "~*", "&*", "+@all"];
+    redis::cmd("ACL").arg(&user).exec(&mut connection).unwrap();
     let program = env!("CARGO_BIN_EXE_gaggle");
-    let (code, _, err) =
-        finish(gaggle(&url, &["k", "--", program, "run", "--try", "j", "--", "true"]));
-    assert!(code == Some(122) && err.contains("of its command: give --url-file"), "{err}");
+    for (url, expected) in [
+        (redis.url().replace("//", "//:pw@"), 122),
+        (redis.url().replace("//", "//default:pw@"), 122),
+        // A user alone is no login.
+        (redis.url().replace("//", "//app:pw@"), 125),
+        (format!("redis+unix://{}?user=app&pass=pw", redis.socket().display()), 125),
+    ] {
+        let (code, _, err) =
+            finish(gaggle(&url, &["k", "--", program, "run", "--try", "j", "--", "true"]));
+        assert_eq!(code, Some(expected), "{err}");
+        assert!(err.contains("of its command: give --url-file"), "{err}");
+    }
 }
 
 #[test]

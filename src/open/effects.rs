@@ -100,6 +100,9 @@ fn with(scheme: &Scheme, option: &str, value: &str) -> String {
     if option == "size" {
         options.remove("members");
     }
+    if option == "user" {
+        options.insert("pass".into(), "x".into());
+    }
     if option == "sentinel_user" {
         options.insert("sentinel_password".into(), "x".into());
     }

@@ -97,7 +97,7 @@ impl Options {
     /// `50ms` or `2s`.
     pub(super) fn duration(&self, option: &'static str) -> Result<Option<Duration>, OpenError> {
         let Some(text) = self.text(option) else { return Ok(None) };
-        let problem = "it is no duration such as 50ms or 2s";
+        let problem = "give a whole number with ms or s, more than 0, such as 50ms or 2s";
         duration(text).map(Some).ok_or_else(|| self.scheme.invalid(option, problem))
     }
 

@@ -42,8 +42,8 @@ pub(super) fn parse(
         if !matches!(url.path(), "" | "/" | "/0") {
             return Err(options.scheme.invalid_url("a Cluster has only the database 0"));
         }
-        check_hosts(options.scheme, hosts, "a node of the Cluster")?;
-        redis = redis.cluster(hosts.iter().skip(1));
+        let nodes = parsed_hosts(options.scheme, hosts, "a node of the Cluster")?;
+        redis = redis.cluster(nodes.into_iter().skip(1));
     }
     #[cfg(feature = "tls")]
     if tls {
@@ -76,10 +76,22 @@ pub(super) fn parse(
     Ok(redis)
 }
 
-/// The server alone, in the form of Redis' own URLs: `redis://[user[:password]@]host[:port][/db]`.
+/// The server alone, in the form of Redis' own URLs: `redis://[[user]:password@]host[:port][/db]`.
 pub(super) fn server(scheme: &Scheme, url: &Url) -> Result<String, OpenError> {
     if url.host_str().unwrap_or_default().is_empty() {
         return Err(scheme.invalid_url("the host of the Redis is missing"));
+    }
+    if matches!(url.host_str(), Some("0.0.0.0" | "[::]")) {
+        return Err(scheme.invalid_url("0.0.0.0 and :: are no addresses to connect to"));
+    }
+    let login = (decode(url.username()), decode(url.password().unwrap_or_default()));
+    let (Some(user), Some(_)) = login else {
+        return Err(scheme.invalid_url("user or password is no UTF-8"));
+    };
+    if url.password().is_none() && needs_password(&user) {
+        let problem =
+            "a user needs a password: user:password@host; :password@host is the user default";
+        return Err(scheme.invalid_url(problem));
     }
     let database = url.path().trim_start_matches('/');
     if !database.is_empty() && database.parse::<u16>().is_err() {
@@ -90,6 +102,11 @@ pub(super) fn server(scheme: &Scheme, url: &Url) -> Result<String, OpenError> {
     let (name, rest) = server.as_str().split_once(':').expect("a URL has a colon");
     let plain = if name.starts_with("rediss") { "rediss" } else { "redis" };
     Ok(format!("{plain}:{rest}"))
+}
+
+/// Without a password a client sends no user, and is the user `default`.
+fn needs_password(user: &str) -> bool {
+    !matches!(user, "" | "default")
 }
 
 /// Login, database and transport as a server has them, and the master's name: the path is
@@ -115,12 +132,10 @@ fn sentinels(
     options: &Options,
 ) -> Result<RedisOptions, OpenError> {
     let scheme = options.scheme;
-    let first = || match url.port() {
-        Some(port) => format!("{}:{port}", url.host_str().unwrap_or_default()),
-        None => url.host_str().unwrap_or_default().to_owned(),
+    let hosts = match hosts {
+        [] => vec![address(url)],
+        hosts => parsed_hosts(scheme, hosts, "a Sentinel")?,
     };
-    let hosts = if hosts.is_empty() { vec![first()] } else { hosts.to_vec() };
-    check_hosts(scheme, &hosts, "a Sentinel")?;
     let redis = redis.sentinels(master, hosts);
     match (options.text("sentinel_user"), options.text("sentinel_password")) {
         (Some(_), None) => Err(scheme.missing("sentinel_password")),
@@ -129,16 +144,26 @@ fn sentinels(
     }
 }
 
-/// Checks that each is a host with or without a port; `what` names one.
-fn check_hosts(scheme: &Scheme, hosts: &[String], what: &str) -> Result<(), OpenError> {
-    let is_host = |host: &String| {
-        Url::parse(&format!("redis://{host}"))
-            .is_ok_and(|url| url.has_host() && !has_user(&url) && !host.is_empty())
+/// Each host with or without a port, as a URL parser reads it: without the newline behind a URL
+/// that was read from a file. `what` names one.
+pub(super) fn parsed_hosts(
+    scheme: &Scheme,
+    hosts: &[String],
+    what: &str,
+) -> Result<Vec<String>, OpenError> {
+    let parsed = |host: &String| {
+        let url = Url::parse(&format!("redis://{host}")).ok()?;
+        let is_host = !url.host_str().unwrap_or_default().is_empty() && !has_user(&url);
+        is_host.then(|| address(&url))
     };
-    match hosts.iter().all(is_host) {
-        true => Ok(()),
-        false => Err(scheme.invalid_url(format!("{what} is no host or host:port"))),
-    }
+    let hosts = hosts.iter().map(parsed).collect::<Option<_>>();
+    hosts.ok_or_else(|| scheme.invalid_url(format!("{what} is no host or host:port")))
+}
+
+/// `host` or `host:port`.
+fn address(url: &Url) -> String {
+    let host = url.host_str().unwrap_or_default();
+    url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
 }
 
 /// The server alone, in the form that redis-rs and redis-cli know:
@@ -154,6 +179,9 @@ pub(super) fn socket(url: &Url, options: &Options) -> Result<String, OpenError> 
     let database = options.text("db").unwrap_or("0");
     if database.parse::<u16>().is_err() {
         return Err(scheme.invalid("db", "it is no number of a database"));
+    }
+    if options.text("pass").is_none() && needs_password(options.text("user").unwrap_or_default()) {
+        return Err(scheme.invalid("user", "it needs a password: give pass"));
     }
     let mut server = url.clone();
     let login = ["user", "pass"].map(|option| Some((option, options.text(option)?)));

@@ -184,12 +184,16 @@ impl Scheme {
             return Ok(scheme);
         }
         let plain = name.replace("rediss", "redis");
-        match SCHEMES.iter().find(|scheme| scheme.name == plain) {
-            Some(scheme) => {
-                Err(scheme.invalid_url("TLS to the Redis of a channel (rediss) is not supported"))
+        let without_tls = SCHEMES.iter().find(|scheme| scheme.name == plain);
+        Err(match without_tls.map(|scheme| (scheme.kind, scheme)) {
+            Some((Kind::RedisSocket, scheme)) => {
+                scheme.invalid_url("a Unix socket has no TLS: write redis+unix")
             }
-            None => Err(OpenError::UnknownScheme { example: Self::nearest(name).example }),
-        }
+            Some((Kind::Member(..), scheme)) => {
+                scheme.invalid_url("TLS to the Redis of a channel (rediss) is not supported")
+            }
+            _ => OpenError::UnknownScheme { example: Self::nearest(name).example },
+        })
     }
 
     /// The scheme most similar to the beginning of the text, for a helpful example. `redis` if none

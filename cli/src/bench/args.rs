@@ -24,7 +24,7 @@ pub(crate) struct Args {
     /// tls with --compare].
     #[arg(long, value_enum)]
     channel: Vec<ChannelName>,
-    /// A Redis, as redis://[user[:password]@]host[:port][/db]: for the strategy and the channel
+    /// A Redis, as redis://[[user]:password@]host[:port][/db]: for the strategy and the channel
     /// redis. For the strategy alone, any other URL of a Redis.
     #[arg(long, value_name = "URL", value_parser = RedisUrl::parse)]
     #[arg(env = "GAGGLE_REDIS", hide_env_values = true)]

@@ -29,7 +29,7 @@ pub(crate) struct Args {
     /// The channel of raft and gaggle [default: memory; tcp with --processes].
     #[arg(long, value_enum)]
     channel: Option<ChannelName>,
-    /// A Redis, as redis://[user[:password]@]host[:port][/db]: for the strategy and the channel
+    /// A Redis, as redis://[[user]:password@]host[:port][/db]: for the strategy and the channel
     /// redis, and for the counter of every strategy.
     #[arg(long, value_name = "URL", value_parser = RedisUrl::parse)]
     #[arg(env = "GAGGLE_REDIS", hide_env_values = true)]

@@ -78,7 +78,7 @@ pub(crate) struct Args {
 /// The Redis of a command.
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct UrlArgs {
-    /// The Redis [env: GAGGLE_URL], as redis://[user[:password]@]host[:port][/db].
+    /// The Redis [env: GAGGLE_URL], as redis://[[user]:password@]host[:port][/db].
     #[arg(long, value_name = "URL", conflicts_with = "url_file")]
     pub(super) url: Option<HiddenUrl>,
     /// A file that contains the URL: a password in an argument is visible to other users.

@@ -46,7 +46,8 @@ pub(super) async fn open(
             Ok(locker) => return Ok(locker),
             Err(OpenError::Strategy(error)) => error,
             Err(error) => {
-                return Err(refused(settings, Failure::of(&error)));
+                let reason = address.explain(Failure::of(&error).to_string());
+                return Err(refused(settings, reason));
             }
         };
         let (kind, reason) = (kind(&error), Failure::of(&error).to_string());

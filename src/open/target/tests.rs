@@ -73,6 +73,31 @@ fn valid_urls_give_the_options_of_the_table() {
     }
 }
 
+/// `RedisOptions` hide their hosts.
+#[test]
+fn hosts_are_those_that_the_parser_reads() {
+    for (url, expected) in [
+        ("redis+cluster://a,b:7\n", ["a", "b:7"]),
+        ("redis+cluster://a,b ", ["a", "b"]),
+        ("redis+cluster://u:p@a,b:", ["a", "b"]),
+        ("redis+sentinel://a:,b\t:7/m", ["a", "b:7"]),
+        ("redis+sentinel://[::1]:7,[0::2]/m", ["[::1]:7", "[::2]"]),
+    ] {
+        let (first, hosts) = split_hosts(url);
+        let scheme = Scheme::named(Url::parse(&first).unwrap().scheme()).unwrap();
+        assert_eq!(redis::parsed_hosts(scheme, &hosts, "a node").unwrap(), expected, "{url:?}");
+        parse(url).unwrap_or_else(|error| panic!("{url:?}: {error}"));
+    }
+}
+
+/// Without a password a client sends no user.
+#[test]
+fn user_default_needs_no_password() {
+    for url in ["redis://default@h", "redis://default:@h", "redis+unix:///s?user=default"] {
+        parse(url).unwrap_or_else(|error| panic!("{url}: {error}"));
+    }
+}
+
 #[test]
 fn nameless_members_get_different_names() {
     let url = "gaggle+memory://demo?size=5";
@@ -90,7 +115,21 @@ fn invalid_urls_get_an_error_that_says_why() {
         ("http://h", "unknown scheme, known are local,"),
         ("gaggle://demo", "unknown scheme, known are local,"),
         ("raft+rediss://h?cluster=c", "invalid URL: TLS to the Redis of a channel (rediss) is not"),
+        ("rediss+unix:///r.sock", "invalid URL: a Unix socket has no TLS: write redis+unix"),
+        ("redisss://h", "unknown scheme, known are local,"),
         ("redis://a,b", "invalid URL: it has several hosts"),
+        ("redis://u@h", "invalid URL: a user needs a password: user:password@host; "),
+        ("redis://u:@h", "invalid URL: a user needs a password"),
+        ("rediss+sentinel://u@a,b/m", "invalid URL: a user needs a password"),
+        ("redis+cluster://u@a,b", "invalid URL: a user needs a password"),
+        ("gaggle+redis://u@h?cluster=c&name=a&members=a", "invalid URL: a user needs a password"),
+        ("redis+unix:///s?user=u", "option user: it needs a password: give pass"),
+        ("redis://0.0.0.0", "invalid URL: 0.0.0.0 and :: are no addresses to connect to"),
+        ("redis://[0::0]:6379", "invalid URL: 0.0.0.0 and :: are no addresses to connect to"),
+        ("raft+redis://[::]?cluster=c", "invalid URL: 0.0.0.0 and :: are no addresses"),
+        ("redis://u:%FF@h", "invalid URL: user or password is no UTF-8"),
+        ("rediss://%FF:p@h", "invalid URL: user or password is no UTF-8"),
+        ("redis://%FF@h", "invalid URL: user or password is no UTF-8"),
         ("redis+sentinel://a,b", "invalid URL: the path is not /MASTER or"),
         ("redis+sentinel://a,,b/m", "invalid URL: a Sentinel is no host"),
         ("redis+sentinel://a,b:x/m", "invalid URL: a Sentinel is no host"),
@@ -98,6 +137,7 @@ fn invalid_urls_get_an_error_that_says_why() {
         ("redis+sentinel://a/m?sentinel_user=u", "redis+sentinel needs the option sentinel_pass"),
         ("redis+cluster://", "invalid URL: "),
         ("redis+cluster://a,", "invalid URL: a node of the Cluster is no host"),
+        ("redis+cluster://a,\n", "invalid URL: a node of the Cluster is no host"),
         ("redis+cluster://a,b/m", "invalid URL: the path is no number of a database"),
         ("redis+cluster://a,b/1", "invalid URL: a Cluster has only the database 0"),
         ("redis+cluster://a?db=0", "unknown option db: redis+cluster has queue, "),
@@ -145,8 +185,15 @@ fn invalid_urls_get_an_error_that_says_why() {
             "gaggle+memory://d?size=1&replicate=at-once",
             "option replicate: was removed: leave it out, a leader replicates at once",
         ),
-        ("gaggle+memory://d?size=1&heartbeat=50", "option heartbeat: it is no duration"),
-        ("gaggle+memory://d?size=1&heartbeat=0ms", "option heartbeat: it is no duration"),
+        ("gaggle+memory://d?size=1&heartbeat=50", "option heartbeat: give a whole number with ms"),
+        (
+            "redis://h?request_timeout=0ms",
+            "option request_timeout: give a whole number with ms or s",
+        ),
+        (
+            "redis://h?request_timeout=2m",
+            "option request_timeout: give a whole number with ms or s",
+        ),
         ("gaggle+memory://d?size=1&election_timeout=1s", "option election_timeout: it is no range"),
         (
             "gaggle+memory://d?size=1&election_timeout=2s..1s",
