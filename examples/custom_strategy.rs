@@ -1,6 +1,10 @@
 //! A strategy of your own around another one: `cargo run --example custom_strategy`
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use gaggle::{
     Capabilities, Clock, Inspection, KeyedMutex, Lock, LockOptions, Locker, strategies::Local,
@@ -8,14 +12,16 @@ use gaggle::{
 
 struct Counted<M> {
     inner: M,
-    grants: Arc<tokio::sync::Mutex<BTreeMap<String, u64>>>,
+    grants: Arc<Mutex<BTreeMap<String, u64>>>,
 }
 
 #[async_trait::async_trait]
 impl<M: KeyedMutex> KeyedMutex for Counted<M> {
     async fn lock(&self, key: &str, options: LockOptions) -> Result<Lock, gaggle::Error> {
         let lock = self.inner.lock(key, options).await?;
-        *self.grants.lock().await.entry(key.into()).or_default() += 1;
+        // No await after the grant: a future dropped there would leave the key locked.
+        let mut grants = self.grants.lock().unwrap_or_else(PoisonError::into_inner);
+        *grants.entry(key.into()).or_default() += 1;
         Ok(lock)
     }
     async fn unlock(&self, lock: &Lock) -> Result<(), gaggle::Error> {
@@ -49,12 +55,12 @@ impl<M: KeyedMutex> KeyedMutex for Counted<M> {
 
 #[tokio::main]
 async fn main() -> Result<(), gaggle::Error> {
-    let grants = Arc::default();
+    let grants = Arc::<Mutex<BTreeMap<_, _>>>::default();
     let locker = Locker::new(Counted { inner: Local::new(), grants: Arc::clone(&grants) });
     for key in ["orders/42", "orders/7", "orders/42"] {
         locker.lock(key).await?.unlock().await?;
     }
-    println!("{:?}", grants.lock().await);
+    println!("{:?}", grants.lock().unwrap_or_else(PoisonError::into_inner));
     locker.close().await;
     Ok(())
 }
