@@ -4,16 +4,17 @@ use std::path::PathBuf;
 #[cfg(not(feature = "tls"))]
 use std::process::ExitCode;
 
-use clap::{Subcommand, builder::RangedI64ValueParser};
+use clap::{Subcommand, builder::TypedValueParser};
 
 #[cfg(feature = "tls")]
 pub(crate) use self::with_tls::{run, run_secret};
 #[cfg(not(feature = "tls"))]
 use crate::failure::Failure;
+use crate::whole::whole;
 
 /// Of a certificate: at most a century.
-fn days() -> RangedI64ValueParser<u32> {
-    RangedI64ValueParser::new().range(1..=36_500)
+fn days() -> impl TypedValueParser<Value = u32> {
+    whole::<u32>(1..=36_500)
 }
 
 #[derive(Debug, clap::Args)]

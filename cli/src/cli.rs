@@ -1,18 +1,21 @@
 //! The commands, and the runtime in which each of them runs.
 
 use std::{
+    any::TypeId,
     env,
     ffi::OsStr,
     future::Future,
     io::{self, Write as _},
     process::ExitCode,
+    time::Duration,
 };
 
 use clap::{
-    CommandFactory as _, FromArgMatches as _, Parser, Subcommand,
+    ArgAction, CommandFactory as _, FromArgMatches as _, Parser, Subcommand,
     builder::Resettable,
     error::{ContextKind, ContextValue, ErrorKind},
 };
+use gaggle::MaxWait;
 use tokio::runtime::Builder;
 
 #[cfg(feature = "simulator")]
@@ -184,7 +187,10 @@ fn completions(shell: clap_complete::Shell) -> Result<ExitCode, Failure> {
 
 fn man(name: Option<&str>) -> Result<ExitCode, Failure> {
     // Its key is optional for the parser, which takes a key that begins with `-` for the command.
-    let require_key = |it: clap::Arg| if it.get_id() == "key" { it.required(true) } else { it };
+    let require_key = |it: clap::Arg| match it.get_id() == "key" {
+        true => it.required_unless_present(Resettable::Reset).required(true),
+        false => it,
+    };
     let mut all = command().mut_subcommand("run", |run| run.mut_args(require_key));
     all.build();
     let name = name.unwrap_or_default();
@@ -208,13 +214,29 @@ fn named<'a>(all: &'a clap::Command, name: &str) -> Option<&'a clap::Command> {
 
 /// The parser. An empty `GAGGLE_REDIS` counts as unset.
 fn command() -> clap::Command {
-    let command = Cli::command();
+    let command = with_negative_values(Cli::command());
     if env::var_os("GAGGLE_REDIS").is_none_or(|url| !url.is_empty()) {
         return command;
     }
     ["increment", "bench"].into_iter().fold(command, |command, name| {
         command.mut_subcommand(name, |it| it.mut_arg("redis", |it| it.env(Resettable::Reset)))
     })
+}
+
+/// Has the parser of an option see a negative number or duration, for it to name the limits.
+fn with_negative_values(command: clap::Command) -> clap::Command {
+    let durations = [TypeId::of::<Duration>(), TypeId::of::<MaxWait>()];
+    let of_option = |option: clap::Arg| {
+        let value = option.get_value_parser().type_id();
+        let is_duration = durations.iter().any(|it| value == *it);
+        match option.get_action() {
+            ArgAction::Set if !option.is_positional() => {
+                option.allow_negative_numbers(true).allow_hyphen_values(is_duration)
+            }
+            _ => option,
+        }
+    };
+    command.mut_args(of_option).mut_subcommands(with_negative_values)
 }
 
 fn block_on(

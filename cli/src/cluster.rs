@@ -172,7 +172,7 @@ impl Selection<'_> {
     pub(super) fn check(&self) -> Result<(), Failure> {
         if let Some(problem) = self.redis.and_then(|redis| redis.problem.as_ref()) {
             let example = "for example redis://127.0.0.1:6379/0";
-            return Err(Failure::new(format!("--redis: {problem}; {example}")));
+            return Err(Failure::new(format!("--redis (or GAGGLE_REDIS): {problem}; {example}")));
         }
         let has_group = self.strategies.iter().any(|strategy| strategy.has_channel());
         let over = |channel| has_group && self.channels.contains(&channel);
@@ -243,6 +243,11 @@ pub(super) fn members(
     Ok(Cluster { urls, _secret: secret })
 }
 
+/// The refusal of a URL whose scheme is none of [`REDIS_SCHEMES`].
+pub(super) fn unknown_scheme() -> String {
+    format!("the URL has an unknown scheme or none, known are {}", REDIS_SCHEMES.join(", "))
+}
+
 /// The URL without its options if it is `redis:`, or why it is no URL of a Redis. Opening checks
 /// the other forms.
 fn server_of(text: &str) -> Result<Option<String>, String> {
@@ -250,7 +255,7 @@ fn server_of(text: &str) -> Result<Option<String>, String> {
     match &*text.split(':').next().unwrap_or_default().to_ascii_lowercase() {
         "redis" => {}
         scheme if REDIS_SCHEMES.contains(&scheme) => return Ok(None),
-        _ => return Err("its scheme is not redis".into()),
+        _ => return Err(unknown_scheme()),
     }
     let mut url = Url::parse(text).map_err(|error| error.to_string())?;
     if url.host_str().unwrap_or_default().is_empty() {
@@ -313,7 +318,8 @@ mod tests {
             assert_eq!((url.problem.as_deref(), url.is_plain()), (None, scheme == "redis"));
         }
         let Ok(other) = RedisUrl::parse("http://127.0.0.1:1");
-        assert_eq!(other.problem.as_deref(), Some("its scheme is not redis"));
+        let problem = other.problem.unwrap_or_default();
+        assert!(REDIS_SCHEMES.iter().all(|scheme| problem.contains(scheme)), "{problem}");
     }
 
     #[test]

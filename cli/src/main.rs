@@ -16,6 +16,7 @@ mod span;
 mod stop;
 mod utf8;
 mod verbosity;
+mod whole;
 mod worker;
 
 use std::{

@@ -5,7 +5,6 @@ mod text;
 
 use std::{collections::BTreeSet, env, ffi::OsString, io, process::ExitCode};
 
-use clap::builder::RangedU64ValueParser;
 use gaggle::{
     Error, Inspection, Locker, Owner,
     operator::{ForcedUnlock, ListOptions, Operator, Page},
@@ -25,6 +24,7 @@ use crate::{
     runtime,
     utf8::utf8,
     verbosity::Verbosity,
+    whole::whole,
 };
 
 /// The exit code if nothing holds the key.
@@ -36,20 +36,17 @@ pub(crate) struct ListArgs {
     #[command(flatten)]
     server: UrlArgs,
     /// Only keys that begin with this text.
-    #[arg(long, value_name = "TEXT", default_value = "", value_parser = utf8())]
+    #[arg(long, value_name = "TEXT", value_parser = utf8())]
+    #[arg(default_value = "", hide_default_value = true)]
     prefix: String,
     #[command(flatten)]
     filter: Filter,
     /// At most this many keys, after the filters.
-    #[arg(long, value_name = "N", default_value = "1000", value_parser = limit())]
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = whole(1..=usize::MAX))]
     limit: usize,
     /// Print JSON: one object a line, and nothing if no key is held.
     #[arg(long)]
     json: bool,
-}
-
-fn limit() -> RangedU64ValueParser<usize> {
-    RangedU64ValueParser::new().range(1..)
 }
 
 /// The options of `gaggle inspect`.
@@ -73,7 +70,7 @@ pub(crate) struct UnlockArgs {
     #[arg(long)]
     force: bool,
     /// End only the grant with this fencing token.
-    #[arg(long, value_name = "T")]
+    #[arg(long, value_name = "T", value_parser = token)]
     token: Option<u64>,
     /// Why, for the logs.
     #[arg(long, value_name = "TEXT", default_value = "no reason given", value_parser = utf8())]
@@ -83,6 +80,10 @@ pub(crate) struct UnlockArgs {
     json: bool,
     /// The key.
     key: OsString,
+}
+
+fn token(text: &str) -> Result<u64, &'static str> {
+    text.parse().map_err(|_| "give the token that `gaggle list` shows")
 }
 
 /// `gaggle list`.

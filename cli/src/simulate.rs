@@ -24,6 +24,7 @@ use crate::{
     failure::Failure,
     output::{self, ms, remark, say},
     verbosity::Verbosity,
+    whole::whole,
 };
 
 /// More threads than any machine has cores to run them on.
@@ -44,13 +45,13 @@ const SAVED_MAX: usize = 10;
 #[command(group = clap::ArgGroup::new("one").args(["seed", "plan"]))]
 pub(crate) struct Args {
     /// How many seeds to run.
-    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, default_value_t = 1_000, value_parser = whole(1..=u64::MAX))]
     seeds: u64,
     /// The first seed [default: generated, and printed].
-    #[arg(long)]
+    #[arg(long, value_parser = whole(0..=u64::MAX))]
     from: Option<u64>,
     /// Run this one seed and show what it did.
-    #[arg(long, conflicts_with_all = OF_BATCH)]
+    #[arg(long, conflicts_with_all = OF_BATCH, value_parser = whole(0..=u64::MAX))]
     seed: Option<u64>,
     /// Run the plan in this file, as a failing run saves it, and show what it did.
     #[arg(long, value_name = "FILE", conflicts_with_all = OF_BATCH)]
@@ -75,10 +76,10 @@ pub(crate) struct Args {
     #[arg(long)]
     beyond_bound: bool,
     /// Threads, at most 1,024 and never more than seeds [default: as many as the machine has].
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=JOBS_MAX))]
+    #[arg(long, value_parser = whole(1..=JOBS_MAX))]
     jobs: Option<u64>,
     /// Stop after this many seconds, however many seeds were run.
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_parser = whole(1..=u64::MAX))]
     seconds: Option<u64>,
     /// One JSON object at the end.
     #[arg(long)]

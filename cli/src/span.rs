@@ -56,7 +56,9 @@ pub(crate) fn window(text: &str) -> Result<Duration, String> {
 fn within(text: &str, min: Duration, max: Duration) -> Result<Duration, String> {
     let span = parse(text).filter(|span| (min..=max).contains(span));
     let limit = || format!("{} to {}", show(min), show(max));
-    span.ok_or_else(|| format!("give a whole number with us, ms, s, m or h, {}", limit()))
+    // The next option: the parser takes it, because a value may begin with `-`.
+    let missing = if text.starts_with("--") { "its value is missing: " } else { "" };
+    span.ok_or_else(|| format!("{missing}give a whole number with us, ms, s, m or h, {}", limit()))
 }
 
 fn parse(text: &str) -> Option<Duration> {

@@ -210,15 +210,19 @@ fn table_shows_each_run_and_its_verdict() {
 
 #[test]
 fn invalid_options_exit_2_and_say_why() {
-    let table: [(&[&str], &str); 9] = [
+    let table: [(&[&str], &str); 10] = [
         (&["--strategy", "redis"], "needs --redis"),
         (&["--channel", "redis"], "needs --redis"),
         (&["--processes", "--strategy", "local"], "lives in one process"),
         (&["--processes", "--channel", "memory"], "lives in one process"),
         (&["--strategy", "local", "--channel", "tcp"], "--channel is only for"),
-        (&["--members", "0"], "0 is not in 1..=31"),
+        (&["--members", "0"], "give a whole number, 1 to 31"),
         (&["--strategy", "paxos"], "possible values"),
         (&["--redis", "http://h"], "redis://127.0.0.1"),
+        (
+            &["--redis", "http://h"],
+            "--redis (or GAGGLE_REDIS): the URL has an unknown scheme or none",
+        ),
         (
             &["--redis", "redis://:hunter2@127.0.0.1:1/"],
             "cannot reach Redis at 127.0.0.1:1: connection refused",

@@ -343,6 +343,12 @@ fn completions_and_manual_name_every_command() {
         let (_, out, _) = finish("", &["man", name]);
         assert!(out.contains("gaggle\\-cert\\-ca") && out.contains("days"), "{out}");
     }
+    for command in ["bench", "increment"] {
+        let (_, out, _) = finish("", &["man", command]);
+        assert!(out.contains("GAGGLE_REDIS"), "{command}: {out}");
+    }
+    let (_, out, _) = finish("", &["man", "list"]);
+    assert!(out.contains("[default: 1000]") && !out.contains("[default: ]"), "{out}");
     let (_, out, _) = finish("", &["man", "unlock"]);
     assert!(out.starts_with(".ie") && out.contains("token") && out.contains("force"), "{out}");
 }

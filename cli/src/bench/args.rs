@@ -11,6 +11,7 @@ use crate::{
     failure::Failure,
     span,
     verbosity::Verbosity,
+    whole::whole,
 };
 
 /// The options of `gaggle bench`.
@@ -31,14 +32,14 @@ pub(crate) struct Args {
     pub(super) redis: Option<RedisUrl>,
     /// How many members there are, 1 to 31, each with its own handle; the members of local and noop
     /// share one.
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=31))]
+    #[arg(long, default_value_t = 5, value_parser = whole::<u32>(1..=31))]
     pub(super) members: u32,
     /// The workload; repeatable [default: handoff; with --compare also uncontended].
     #[arg(long, value_enum)]
     workload: Vec<WorkloadName>,
     /// How many tasks, 1 to 4096, assigned to the members in turn; uncontended always has one
     /// [default: one a member for gaggle1-*, 64 for fan, else 8].
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    #[arg(long, value_parser = whole::<u32>(1..=4096))]
     pub(super) tasks: Option<u32>,
     /// How long each run counts, as 500ms or 3s, at most 600s [default: 3s; 500ms with --compare;
     /// 20 increments a member for gaggle1-*].
@@ -51,7 +52,7 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(super) compare: bool,
     /// How many rounds are run, whose median is shown [default: 1; 3 with --compare].
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=99))]
+    #[arg(long, value_parser = whole::<u32>(1..=99))]
     rounds: Option<u32>,
     /// Run each member in an operating-system process of its own.
     #[arg(long)]

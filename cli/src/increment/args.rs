@@ -9,6 +9,7 @@ use crate::{
     failure::Failure,
     span,
     verbosity::Verbosity,
+    whole::whole,
 };
 
 /// Which keys the members lock.
@@ -38,10 +39,10 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(super) processes: bool,
     /// How many members increment at once, 1 to 31.
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=31))]
+    #[arg(long, default_value_t = 5, value_parser = whole::<u32>(1..=31))]
     pub(super) members: u32,
     /// How many increments each member makes.
-    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, default_value_t = 20, value_parser = whole::<u32>(1..=1_000_000))]
     pub(super) increments: u32,
     /// How long an increment works between its read and its write, as 15ms or 2s.
     ///

@@ -12,7 +12,7 @@ use url::{Position, Url};
 
 use super::{args::UrlArgs, processes::NONCE};
 use crate::{
-    cluster::{REDIS_SCHEMES, redis_address},
+    cluster::{REDIS_SCHEMES, redis_address, unknown_scheme},
     failure::Failure,
 };
 
@@ -116,10 +116,7 @@ impl Address {
             return Err(wrong(&problem));
         }
         if !REDIS_SCHEMES.contains(&&*scheme) {
-            let known = REDIS_SCHEMES.join(", ");
-            return Err(wrong(&format!(
-                "the URL has an unknown scheme or none, known are {known}"
-            )));
+            return Err(wrong(&unknown_scheme()));
         }
         check_login(text).map_err(wrong)?;
         let (one, hosts) = split_hosts(text);

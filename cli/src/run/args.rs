@@ -6,7 +6,7 @@ use gaggle::{BootClock, Clock as _, Instant, LockOptions, MaxWait};
 use gaggle_strategies::limits::{KEY_BYTES_MAX, LABEL_BYTES_MAX, REQUEST_TIMEOUT};
 
 use super::{event::Reporter, token_file::TokenFile};
-use crate::{failure::Failure, span, utf8::utf8};
+use crate::{failure::Failure, span, utf8::utf8, whole::whole};
 
 /// How long to wait without `--max-wait`.
 const MAX_WAIT: Duration = Duration::from_secs(5);
@@ -23,8 +23,8 @@ const MISSING_KEY: &str = "the key is missing: gaggle run <KEY> -- <COMMAND>, or
 pub(crate) struct Args {
     #[command(flatten)]
     pub(super) server: UrlArgs,
-    /// Wait this long for the Redis and the key, as 500ms, 5s or forever [default: 5s; 1s with
-    /// --try].
+    /// Wait this long for the Redis and the key, as 500ms, 5s or forever; 0 is --try
+    /// [default: 5s; 1s with --try].
     #[arg(long, value_name = "DURATION", value_parser = span::max_wait)]
     max_wait: Option<MaxWait>,
     /// Wait only for the Redis: run the command if the key is free now.
@@ -59,16 +59,17 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(super) json: bool,
     /// The exit code if another process holds the key.
-    #[arg(long, value_name = "N", default_value_t = 124)]
+    #[arg(long, value_name = "N", default_value_t = 124, value_parser = whole(0..=u8::MAX))]
     exit_not_acquired: u8,
     /// The exit code if the lock was lost and the command was ended.
-    #[arg(long, value_name = "N", default_value_t = 123)]
+    #[arg(long, value_name = "N", default_value_t = 123, value_parser = whole(0..=u8::MAX))]
     exit_lost: u8,
     /// The exit code if the Redis cannot be used.
-    #[arg(long, value_name = "N", default_value_t = 122)]
+    #[arg(long, value_name = "N", default_value_t = 122, value_parser = whole(0..=u8::MAX))]
     exit_unavailable: u8,
     /// The key, 1 to 1024 bytes of UTF-8. One that begins with `-` follows a `--` of its own:
     /// gaggle run -- -KEY -- COMMAND.
+    #[arg(required_unless_present = "command")]
     key: Option<OsString>,
     /// The command and its arguments.
     #[arg(last = true, required = true)]
