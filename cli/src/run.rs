@@ -25,7 +25,6 @@ use self::{
     job::{End, Reason},
     signals::Signals,
     stderr::Stderr,
-    watchdog::Verdict,
 };
 use crate::{failure::Failure, output::ms, runtime, verbosity::Verbosity};
 
@@ -107,16 +106,22 @@ async fn run_locked(settings: &Settings, address: &Address) -> Result<u8, Failur
             (code, !matches!(code, NOT_EXECUTABLE | NOT_FOUND))
         }
         Ok(End::NotStarted(code)) => (code, false),
-        Ok(End::Survived(code)) => {
-            code.into_iter().for_each(|code| settings.reporter.report(&Event::Ended { code }));
-            let problem = "processes of the command could not be ended";
-            let cure =
-                "if they run as another user, use `sudo gaggle run`, not `gaggle run … sudo`";
-            let reason = format!("is not unlocked: {problem}; {cure}");
-            settings.reporter.report(&Event::NotUnlocked { reason });
-            // What runs on is covered until the lease ends.
-            lock::keep(settings, guard, at_least_until, &mut signals).await;
-            return Ok(code.unwrap_or(settings.exit_lost));
+        Ok(End::Survived { code, reason }) => {
+            let lost = reason.map(|reason| lost(settings, &guard, &reason));
+            let ended = code.map(|code| Event::Ended { code });
+            lost.or(ended).iter().for_each(|event| settings.reporter.report(event));
+            let code = code.unwrap_or(settings.exit_lost);
+            if guard.is_valid() {
+                let problem = "processes of the command could not be ended";
+                let cure =
+                    "if they run as another user, use `sudo gaggle run`, not `gaggle run … sudo`";
+                let reason = format!("is not unlocked: {problem}; {cure}");
+                settings.reporter.report(&Event::NotUnlocked { reason });
+                // What runs on is covered until the lease ends.
+                lock::keep(settings, guard, at_least_until, &mut signals).await;
+                return Ok(code);
+            }
+            (code, true)
         }
         Err(error) => {
             let problem = Failure::new("the command was not started").because(&error).to_string();
@@ -141,8 +146,8 @@ fn lost(settings: &Settings, guard: &Guard, reason: &Reason) -> Event {
     let (command, cause) = match reason {
         Reason::NotStarted => (Fate::NotStarted, None),
         Reason::NoWatchdog => (Fate::Killed, Some(Cause::Watchdog)),
-        Reason::MaxHold(verdict) => (fate(*verdict), Some(Cause::MaxHold)),
-        Reason::Verdict(verdict) => (fate(*verdict), None),
+        Reason::MaxHold(fate) => (*fate, Some(Cause::MaxHold)),
+        Reason::Lost(fate) => (*fate, None),
     };
     let cause = cause.or_else(|| match guard.loss() {
         // SIGTERM precedes the deadline.
@@ -154,12 +159,4 @@ fn lost(settings: &Settings, guard: &Guard, reason: &Reason) -> Event {
     let by = guard.loss_note().filter(|_| cause == Some(Cause::Forced));
     let by = by.map(|note| note.to_string());
     Event::Lost { cause, by, command, max_hold: settings.max_hold }
-}
-
-fn fate(verdict: Verdict) -> Fate {
-    match verdict {
-        Verdict::Untouched => Fate::Ended,
-        Verdict::Terminated => Fate::Terminated,
-        Verdict::Killed => Fate::Killed,
-    }
 }

@@ -88,7 +88,7 @@ pub(super) enum Event {
         #[serde(skip)]
         reason: String,
     },
-    /// The key is left to its lease, for `--at-least`.
+    /// The key is left to its lease, for `--at-least`: it is free after this time.
     Kept { for_ms: u64 },
     /// The key is free earlier than `--at-least`.
     NotKept {
@@ -124,10 +124,13 @@ pub(super) enum Fate {
     Terminated,
     /// It was ended with SIGKILL.
     Killed,
+    /// It takes no signal.
+    Running,
 }
 
 const NOT_PERMITTED: &str = "the command runs as another user and takes no signal, also when its \
                              lock is lost; use `sudo gaggle run`, not `gaggle run … sudo`";
+const RUNS_ON: &str = "the command runs on, it takes no signal";
 const UNWATCHED: &str =
     "the watchdog was stopped or ended: processes that the command left were killed";
 
@@ -178,6 +181,9 @@ impl Event {
 /// The rest of a sentence that begins with the key.
 fn lost(cause: Option<Cause>, command: Fate, max_hold: Duration) -> String {
     match (cause, command) {
+        (Some(Cause::MaxHold), Fate::Running) => {
+            format!("reached --max-hold {}; {RUNS_ON}", span::show(max_hold))
+        }
         (Some(Cause::MaxHold), _) => {
             format!("reached --max-hold {}; the command was ended", span::show(max_hold))
         }
@@ -191,6 +197,7 @@ fn lost(cause: Option<Cause>, command: Fate, max_hold: Duration) -> String {
         }
         (_, Fate::Terminated) => "was lost; the command was ended with SIGTERM".into(),
         (_, Fate::Killed) => "was lost; the command was ended with SIGKILL".into(),
+        (_, Fate::Running) => format!("was lost; {RUNS_ON}"),
     }
 }
 
@@ -298,6 +305,17 @@ mod tests {
         for (cause, command, text) in [
             (None, Fate::Ended, "was lost as the command ended; its last work may be unprotected"),
             (Some(Cause::MaxHold), Fate::Killed, "reached --max-hold 24h; the command was ended"),
+            (
+                Some(Cause::MaxHold),
+                Fate::Running,
+                "reached --max-hold 24h; the command runs on, it takes no signal",
+            ),
+            (
+                Some(Cause::Ended),
+                Fate::Running,
+                "was lost; the command runs on, it takes no signal: the Redis does not have it any \
+                 more",
+            ),
             (
                 Some(Cause::Deadline),
                 Fate::Killed,

@@ -13,7 +13,7 @@ use super::{
     address::Address,
     args::Settings,
     command::{Command, State},
-    event::Event,
+    event::{Event, Fate},
     signals::{self, ENDING, Signals},
     terminal::Terminal,
     watchdog::{Order, Report, Verdict, Watchdog},
@@ -37,17 +37,18 @@ pub(super) enum End {
     Code(u8),
     /// With this exit code, before it started.
     NotStarted(u8),
-    /// With this exit code if the lock was held, but processes of it could not be ended.
-    Survived(Option<u8>),
+    /// With this exit code if the lock was held, but processes of it could not be ended. A loss
+    /// has a reason unless it was reported.
+    Survived { code: Option<u8>, reason: Option<Reason> },
     /// It was ended, or ran on without the lock.
     Lost(Reason),
 }
 
-/// Why the command was ended.
+/// Why the command was ended, or had to be.
 pub(super) enum Reason {
     NotStarted,
-    MaxHold(Verdict),
-    Verdict(Verdict),
+    MaxHold(Fate),
+    Lost(Fate),
     NoWatchdog,
 }
 
@@ -144,6 +145,7 @@ impl Job<'_> {
         self.command.resume();
         let mut reports = interval(self.settings);
         let (mut kill_at, mut is_killed, mut is_denied) = (None, false, false);
+        let mut is_reported = false;
         // Whether processes that left the group are not to run on.
         let mut is_ended = false;
         let code = loop {
@@ -159,6 +161,11 @@ impl Job<'_> {
             self.command.reap_orphans(self.watchdog.id());
             if self.command.processes.denied() && !std::mem::replace(&mut is_denied, true) {
                 self.settings.reporter.report(&Event::NotPermitted);
+            }
+            // It may run on for long.
+            if is_killed && is_denied && !std::mem::replace(&mut is_reported, true) {
+                let reason = self.reason(Fate::Running);
+                self.settings.reporter.report(&super::lost(self.settings, self.guard, &reason));
             }
             tokio::select! {
                 biased;
@@ -206,17 +213,26 @@ impl Job<'_> {
             return Ok(End::Code(code));
         };
         let is_kept = report.verdict == Verdict::Untouched && !is_lost;
+        Ok(if report.survived || self.command.processes.denied() && !is_kept {
+            let is_open = !is_kept && !is_reported;
+            let reason = is_open.then(|| self.reason(Fate::Running));
+            End::Survived { code: is_kept.then_some(code), reason }
+        } else if is_kept {
+            End::Code(code)
+        } else {
+            End::Lost(self.reason(fate(report.verdict)))
+        })
+    }
+
+    /// Why the command ran on without its lock, or was ended.
+    fn reason(&self, fate: Fate) -> Reason {
         // The last extension reaches to the end of the hold, less the drift of clocks.
         let reached = self.deadline().after(self.settings.lease() / 8) >= self.hold_until;
-        let survived = report.survived || self.command.processes.denied() && !is_kept;
-        Ok(match report.verdict {
-            _ if survived => End::Survived(is_kept.then_some(code)),
-            _ if is_kept => End::Code(code),
-            verdict if reached && matches!(self.guard.loss(), None | Some(LossCause::Deadline)) => {
-                End::Lost(Reason::MaxHold(verdict))
-            }
-            verdict => End::Lost(Reason::Verdict(verdict)),
-        })
+        if reached && matches!(self.guard.loss(), None | Some(LossCause::Deadline)) {
+            Reason::MaxHold(fate)
+        } else {
+            Reason::Lost(fate)
+        }
     }
 
     /// Ends the command after a loss. Returns when SIGKILL is due: it is sent here as well, because
@@ -320,6 +336,14 @@ impl Job<'_> {
 
     fn deadline(&self) -> Instant {
         self.guard.lock().deadline().unwrap_or_default()
+    }
+}
+
+fn fate(verdict: Verdict) -> Fate {
+    match verdict {
+        Verdict::Untouched => Fate::Ended,
+        Verdict::Terminated => Fate::Terminated,
+        Verdict::Killed => Fate::Killed,
     }
 }
 
