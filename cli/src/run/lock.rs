@@ -177,7 +177,9 @@ pub(super) async fn keep(settings: &Settings, guard: Guard, until: Instant, sign
             break;
         }
         let Err(error) = guard.extend(rest.max(DURATION_MIN)).await else {
-            settings.reporter.report(&Event::Kept { for_ms: ms(rest) });
+            // The local deadline is earlier than the end of the lease, by the drift of clocks.
+            let free_in = (guard.remaining() + settings.lease() / 50).max(rest);
+            settings.reporter.report(&Event::Kept { for_ms: ms(free_in) });
             break;
         };
         let is_over = error.is_permanent() || !guard.is_valid();
