@@ -42,11 +42,7 @@ impl Unreported {
         }
         for event in &self.later[begin..] {
             if let Event::Granted { nonce, .. } = event {
-                let text = format!(
-                    "fewer than {wanted} replicas of Redis at {address} have acknowledged a grant \
-                     in time"
-                );
-                let cause = Cause::new(UnavailableKind::Refused, text);
+                let cause = too_few(None, wanted, address);
                 events.push(Event::Unconfirmed { nonce: *nonce, cause });
             }
         }
@@ -84,11 +80,7 @@ impl Unreported {
         if count >= i64::from(wanted) {
             events.extend(covered);
         } else {
-            let text = format!(
-                "{count} replicas of Redis at {address} have acknowledged a grant in time, not \
-                 {wanted}"
-            );
-            let cause = Cause::new(UnavailableKind::Refused, text);
+            let cause = too_few(Some(count), wanted, address);
             for event in covered {
                 if let Event::Granted { nonce, .. } = event {
                     events.push(Event::Unsafe { nonce, cause: cause.clone() });
@@ -113,6 +105,16 @@ impl Unreported {
 
 fn is_extension(event: &Event) -> bool {
     matches!(event, Event::Extended { token: Some(_), .. })
+}
+
+/// The cause, with the number of replicas that acknowledged where it is known.
+fn too_few(count: Option<i64>, wanted: u32, address: &str) -> Cause {
+    let count = count.map(|count| format!(" ({count})")).unwrap_or_default();
+    let text = format!(
+        "fewer than {wanted} replicas of Redis at {address} have acknowledged a grant in \
+         time{count}: see `INFO replication`, or lower `replicas`"
+    );
+    Cause::new(UnavailableKind::Refused, text)
 }
 
 /// Reports a grant or an extension as one without a reply.
