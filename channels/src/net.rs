@@ -27,7 +27,7 @@ pub async fn connect(host: impl ToSocketAddrs) -> io::Result<TcpStream> {
     race(lookup_host(host).await?).await
 }
 
-async fn race(addresses: impl Iterator<Item = SocketAddr>) -> io::Result<TcpStream> {
+pub(crate) async fn race(addresses: impl Iterator<Item = SocketAddr>) -> io::Result<TcpStream> {
     let mut failed = None;
     let mut attempts = FuturesUnordered::new();
     for address in addresses {

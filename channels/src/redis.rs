@@ -117,9 +117,17 @@ impl Shared {
         }
     }
 
+    /// Counts a publication that does not decode. Only the first is logged: a stranger may publish
+    /// without end.
     fn malformed(&self) {
-        self.inbox.counters().malformed += 1;
-        tracing::warn!("malformed frame");
+        let malformed = {
+            let mut counters = self.inbox.counters();
+            counters.malformed += 1;
+            counters.malformed
+        };
+        if malformed == 1 {
+            tracing::warn!("malformed frame");
+        }
     }
 }
 

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use gaggle_channels::{
-    Channel, ChannelError, NodeName, Received, Redis, RedisOptions, testing::RedisServer,
+    Channel, ChannelError, NodeName, Received, Redis, RedisOptions,
+    testing::{Events, RedisServer},
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -49,12 +50,12 @@ async fn comes_up(a: &Redis) {
 }
 
 /// One command on a connection of its own, as the first user.
-async fn command(server: &RedisServer, words: &[&str]) {
+async fn command(server: &RedisServer, words: &[&str]) -> redis::Value {
     let client = redis::Client::open(server.url()).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
     let mut cmd = redis::cmd(words[0]);
     cmd.arg(&words[1..]);
-    let _: redis::Value = cmd.query_async(&mut connection).await.unwrap();
+    cmd.query_async(&mut connection).await.unwrap()
 }
 
 async fn user(server: &RedisServer, rules: &[&str]) -> String {
@@ -152,6 +153,29 @@ async fn refusing_server_is_down_until_it_accepts() {
     command(&server, &["ACL", "SETUSER", "someone", "+publish"]).await;
     timeout(LIMIT, comes_up(&a)).await.unwrap();
     frame_arrives(&a, &a).await;
+}
+
+/// How many connections the server has accepted so far, this one included.
+async fn connections(server: &RedisServer) -> u64 {
+    let stats: String = redis::from_redis_value(command(server, &["INFO", "stats"]).await).unwrap();
+    let accepted = stats.lines().find_map(|line| line.strip_prefix("total_connections_received:"));
+    accepted.unwrap().trim().parse().unwrap()
+}
+
+#[tokio::test]
+async fn refused_publications_slow_reconnects_down() {
+    let server = RedisServer::start();
+    // It may publish to itself, which connecting needs, and not to `b`.
+    let topics = ["resetchannels", "&gaggle:1:c:node:a", "&gaggle:1:c:all"];
+    let url = user(&server, &[&topics[..], &["+publish", "+subscribe", "+select"]].concat()).await;
+    let (a, b) = (connected(url, "a").await, NodeName::new("b").unwrap());
+    let (before, begun) = (connections(&server).await, Instant::now());
+    while begun.elapsed() < Duration::from_secs(3) {
+        a.send(&b, Bytes::from_static(b"refused")).unwrap();
+        sleep(Duration::from_millis(10)).await;
+    }
+    let made = connections(&server).await - before - 1;
+    assert!((2..=10).contains(&made), "{made} connections in 3 s");
 }
 
 #[tokio::test]
@@ -270,4 +294,17 @@ async fn malformed_push_is_only_counted() {
     command(&server, &["PUBLISH", "gaggle:1:c:node:a", ""]).await;
     frame_arrives(&a, &a).await;
     assert_eq!(a.counters().malformed, 3);
+}
+
+/// A stranger may publish without end.
+#[tokio::test]
+async fn malformed_pushes_are_warned_of_once() {
+    let (events, _recording) = Events::of_thread();
+    let server = RedisServer::start();
+    let a = connected(server.url(), "a").await;
+    let flood = "for n = 1, 100 do redis.call('PUBLISH', KEYS[1], '?') end";
+    command(&server, &["EVAL", flood, "1", "gaggle:1:c:node:a"]).await;
+    frame_arrives(&a, &a).await;
+    assert_eq!(a.counters().malformed, 100);
+    assert_eq!(events.with("malformed frame").len(), 1, "{events:?}");
 }

@@ -128,6 +128,7 @@ impl Server {
             (outgoing, connection) = loop {
                 let jittered = rand::rng().random_range(pause / 2..=pause);
                 sleep(jittered).await;
+                pause = (pause * 2).min(RECONNECT.1);
                 if shared.inbox.check_open().is_err() {
                     return;
                 }
@@ -135,7 +136,6 @@ impl Server {
                     Ok(connected) => break connected,
                     Err(error) => tracing::debug!(%error, "cannot reconnect to redis"),
                 }
-                pause = (pause * 2).min(RECONNECT.1);
             };
             tracing::info!(topic = %self.topics.mine, "connection to redis restored");
             shared.up(outgoing);
