@@ -145,6 +145,8 @@ impl Invariants {
             let held = before.get(key).and_then(|view| view.holder).map(acquisition);
             if let Some(ended) = ended.filter(|ended| held != Some(*ended)) {
                 self.beliefs.orphan(ended);
+                // If it was force-unlocked, that is undone.
+                self.notified.retain(|(_, notified)| *notified != ended);
             }
         }
         for (key, view) in before {
