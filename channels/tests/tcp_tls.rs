@@ -66,8 +66,9 @@ async fn frame_flows(from: &Tcp, to: &Tcp, text: &'static str) -> Duration {
         from.send(to.name(), Bytes::from_static(text.as_bytes())).unwrap();
         if let Ok(Some(Received::Frame { frame, .. })) =
             timeout(Duration::from_millis(20), to.receive()).await
+            // One that was sent before may come late.
+            && frame == text
         {
-            assert_eq!(frame, text);
             return begun.elapsed();
         }
         assert!(begun.elapsed() < Duration::from_secs(10), "no frame arrives");
