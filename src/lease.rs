@@ -31,8 +31,6 @@ pub(crate) struct Hold {
 struct State {
     lock: Lock,
     lost: Option<LossCause>,
-    /// The cause of a loss that the strategy reported without one: also an expiry is reported.
-    reported: Option<LossCause>,
     /// The guard has released the lock: a loss is no longer reported.
     ended: bool,
     counted: bool,
@@ -68,8 +66,7 @@ impl Hold {
     /// A lock that `mutex` has just granted.
     pub(crate) fn new(mutex: Arc<dyn KeyedMutex>, lock: Lock) -> Self {
         let (clock, watch) = (mutex.clock(), mutex.watch(&lock));
-        let state =
-            Mutex::new(State { lock, lost: None, reported: None, ended: false, counted: false });
+        let state = Mutex::new(State { lock, lost: None, ended: false, counted: false });
         let held = Stopwatch::start(&*clock);
         Self { mutex, clock, watch, state, held, changed: Notify::new() }
     }
@@ -110,14 +107,10 @@ impl Hold {
     /// Why the strategy reported the loss; `None` if it did not. The first cause stays.
     pub(crate) fn reported_loss(&self) -> Option<LossCause> {
         let reported = self.watch.cause()?;
-        let now = self.clock.now();
         let mut state = self.state();
         let cause = match reported {
-            LossCause::Ended => {
-                let found = state.lost.unwrap_or_else(|| state.cause_at(now));
-                *state.reported.get_or_insert(found)
-            }
-            forced => forced,
+            LossCause::Forced => reported,
+            _ => state.lost.unwrap_or(reported),
         };
         state.count(cause);
         Some(cause)

@@ -223,7 +223,7 @@ fn command() -> clap::Command {
     })
 }
 
-/// Has the parser of an option see a negative number or duration, for it to name the limits.
+/// Lets the parser of an option receive negative numbers and durations: its error names the limits.
 fn with_negative_values(command: clap::Command) -> clap::Command {
     let durations = [TypeId::of::<Duration>(), TypeId::of::<MaxWait>()];
     let of_option = |option: clap::Arg| {

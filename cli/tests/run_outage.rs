@@ -19,7 +19,7 @@ fn late_extension_reaches_the_watchdog() {
     let options = ["--duration", "12s", "--kill-after", "6s", "k", "--"];
     let job = ["sh", "-c", "echo ready; sleep 7; echo done"];
     let running = Running::start(gaggle(&redis.url(), &[&options[..], &job].concat()));
-    sleep(Duration::from_millis(3_700));
+    sleep(Duration::from_millis(3_500));
     kill_process(server, Signal::STOP).unwrap();
     sleep(Duration::from_millis(1_700));
     kill_process(server, Signal::CONT).unwrap();

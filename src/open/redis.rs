@@ -81,8 +81,8 @@ pub(super) fn server(scheme: &Scheme, url: &Url) -> Result<String, OpenError> {
     if url.host_str().unwrap_or_default().is_empty() {
         return Err(scheme.invalid_url("the host of the Redis is missing"));
     }
-    if matches!(url.host_str(), Some("0.0.0.0" | "[::]")) {
-        return Err(scheme.invalid_url("0.0.0.0 and :: are no addresses to connect to"));
+    if is_wildcard(url) {
+        return Err(scheme.invalid_url(WILDCARD));
     }
     let login = (decode(url.username()), decode(url.password().unwrap_or_default()));
     let (Some(user), Some(_)) = login else {
@@ -152,12 +152,21 @@ pub(super) fn parsed_hosts(
     what: &str,
 ) -> Result<Vec<String>, OpenError> {
     let parsed = |host: &String| {
-        let url = Url::parse(&format!("redis://{host}")).ok()?;
-        let is_host = !url.host_str().unwrap_or_default().is_empty() && !has_user(&url);
-        is_host.then(|| address(&url))
+        let url = Url::parse(&format!("redis://{host}")).ok();
+        let is_host = |url: &Url| !url.host_str().unwrap_or_default().is_empty() && !has_user(url);
+        let Some(url) = url.filter(is_host) else {
+            return Err(scheme.invalid_url(format!("{what} is no host or host:port")));
+        };
+        if is_wildcard(&url) { Err(scheme.invalid_url(WILDCARD)) } else { Ok(address(&url)) }
     };
-    let hosts = hosts.iter().map(parsed).collect::<Option<_>>();
-    hosts.ok_or_else(|| scheme.invalid_url(format!("{what} is no host or host:port")))
+    hosts.iter().map(parsed).collect()
+}
+
+const WILDCARD: &str =
+    "0.0.0.0 and :: are no addresses to connect to: give that of the server, as 127.0.0.1";
+
+fn is_wildcard(url: &Url) -> bool {
+    matches!(url.host_str(), Some("0.0.0.0" | "[::]"))
 }
 
 /// `host` or `host:port`.

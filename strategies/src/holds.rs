@@ -63,14 +63,14 @@ struct Signal {
 
 const ENDED: u8 = 1;
 const FORCED: u8 = 2;
+const EXPIRED: u8 = 3;
 
 impl Signal {
-    /// `forced`: the note of a force-unlock. Returns whether it was not raised before.
-    fn raise(&self, forced: Option<&Arc<str>>) -> bool {
-        let cause = forced.map_or(ENDED, |note| {
+    /// `note`: of a force-unlock. Returns whether it was not raised before.
+    fn raise(&self, cause: u8, note: Option<&Arc<str>>) -> bool {
+        if let Some(note) = note {
             self.note.get_or_init(|| note.clone());
-            FORCED
-        });
+        }
         let order = Ordering::SeqCst;
         let first = self.lost.compare_exchange(0, cause, order, order).is_ok();
         if first {
@@ -105,17 +105,27 @@ impl Holds {
     /// Marks the acquisitions of this key and nonce lost, up to this token: a later one stays
     /// valid. Returns whether one was watched.
     pub fn lose(&self, key: &Arc<str>, nonce: Nonce, token: u64) -> bool {
-        self.raise(key, nonce, token, None)
+        self.raise((key, nonce, token), ENDED, None)
+    }
+
+    /// As [`lose`](Self::lose), with the cause [`LossCause::Deadline`]: the lease has ended, and
+    /// before it the local deadline has passed.
+    pub fn expire(&self, key: &Arc<str>, nonce: Nonce, token: u64) -> bool {
+        self.raise((key, nonce, token), EXPIRED, None)
     }
 
     /// As [`lose`](Self::lose), with the cause [`LossCause::Forced`], and with the process and the
     /// reason for people.
     pub fn force(&self, key: &Arc<str>, nonce: Nonce, token: u64, note: &Arc<str>) -> bool {
-        self.raise(key, nonce, token, Some(note))
+        self.raise((key, nonce, token), FORCED, Some(note))
     }
 
-    /// `forced`: the note of a force-unlock.
-    fn raise(&self, key: &Arc<str>, nonce: Nonce, token: u64, forced: Option<&Arc<str>>) -> bool {
+    fn raise(
+        &self,
+        (key, nonce, token): (&Arc<str>, Nonce, u64),
+        cause: u8,
+        note: Option<&Arc<str>>,
+    ) -> bool {
         if !self.are_watched() {
             return false;
         }
@@ -126,7 +136,7 @@ impl Holds {
             .map(|(_, entry)| entry.signal.clone())
             .collect();
         // Without the mutex: wakers run foreign code.
-        losing.iter().filter(|signal| signal.raise(forced)).count() > 0
+        losing.iter().filter(|signal| signal.raise(cause, note)).count() > 0
     }
 
     /// Whether any is watched. A watch that begins later is checked by its strategy.
@@ -138,7 +148,7 @@ impl Holds {
     pub fn lose_all(&self) -> Vec<Lock> {
         let all = |entry: &Entry| (entry.signal.clone(), entry.lock.clone());
         let losing: Vec<_> = self.lock().values().map(all).collect();
-        let fresh = losing.into_iter().filter(|(signal, _)| signal.raise(None));
+        let fresh = losing.into_iter().filter(|(signal, _)| signal.raise(ENDED, None));
         fresh.map(|(_, lock)| lock).collect()
     }
 
@@ -167,12 +177,14 @@ impl LossWatch {
         self.cause().is_some()
     }
 
-    /// Why the lock was lost, if it was; never [`LossCause::Deadline`].
+    /// Why the lock was lost, if it was. [`LossCause::Deadline`]: the strategy reported the end of
+    /// the lease, which the local deadline precedes.
     #[must_use]
     pub fn cause(&self) -> Option<LossCause> {
         match self.signal.lost.load(Ordering::SeqCst) {
             0 => None,
             FORCED => Some(LossCause::Forced),
+            EXPIRED => Some(LossCause::Deadline),
             _ => Some(LossCause::Ended),
         }
     }

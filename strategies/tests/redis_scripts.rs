@@ -303,9 +303,9 @@ async fn dead_waiters_keep_no_key_from_callers_that_do_not_wait() {
     set_last_activity(&scripts, &[(2, 4_000), (3, 4_000)]).await;
     scripts.unlock(1, false).await;
     assert_eq!(scripts.lock_as(4, 4, 60_000, 0, false).await[1..], ["held"]);
-    tokio::time::sleep(ms(1_000)).await;
+    tokio::time::sleep(ms(400)).await;
     assert_eq!(scripts.lock_as(4, 5, 60_000, 0, false).await[1..], ["held"], "not yet");
-    tokio::time::sleep(ms(600)).await;
+    tokio::time::sleep(ms(1_200)).await;
     scripts.lock_as(4, 6, 60_000, 0, false).await;
     assert_eq!(scripts.holder().await, Some(hex(6)));
     assert_eq!(scripts.number(&["EXISTS", QUEUE, WAITERS]).await, 0);

@@ -11,7 +11,7 @@ use crate::{
     span,
 };
 
-/// How long an event may delay what follows it, so that the command's own output comes after it.
+/// How long most events may delay what follows.
 const DELAY_MAX: Duration = Duration::from_millis(20);
 
 /// An event of one run. Fields that are skipped are for the text alone.
@@ -135,6 +135,17 @@ const UNWATCHED: &str =
     "the watchdog was stopped or ended: processes that the command left were killed";
 
 impl Event {
+    /// How long it may delay what follows, so that the output of the command comes after it. No
+    /// command runs yet when the lock is granted, and the lease is new.
+    fn delay_max(&self) -> Duration {
+        match self {
+            Self::Granted { duration_ms, .. } => {
+                DELAY_MAX.max(Duration::from_millis(duration_ms / 20))
+            }
+            _ => DELAY_MAX,
+        }
+    }
+
     /// The line without `--json`; `None` for an event that only JSON shows.
     fn text(&self, key: &str) -> Option<String> {
         Some(match self {
@@ -241,7 +252,7 @@ impl Reporter {
         }
         if let Some(line) = self.line(event) {
             let _ = Stderr.write_all(format!("{line}\n").as_bytes());
-            Stderr.settle(DELAY_MAX);
+            Stderr.settle(event.delay_max());
         }
     }
 

@@ -11,7 +11,7 @@ use std::{
 
 use nix::sys::signal::SigSet;
 
-/// What a reader that stalls keeps waiting at most; what comes after it is dropped.
+/// The most writes that are queued; later ones are dropped.
 const WRITES_MAX: usize = 1024;
 
 static QUEUE: Mutex<Queue> = Mutex::new(Queue { waiting: VecDeque::new(), is_writing: false });
@@ -67,7 +67,8 @@ fn queue() -> MutexGuard<'static, Queue> {
 }
 
 fn write_all() {
-    // They are for the other threads; one that stops the process for its output is for none.
+    // The other threads handle signals. With SIGTTOU blocked, a write from the background does not
+    // stop the process.
     let _ = SigSet::all().thread_block();
     loop {
         let waiting = CHANGED.wait_while(queue(), |queue| queue.waiting.is_empty());

@@ -127,6 +127,7 @@ pub(crate) enum Event {
     /// The reply to an EXTEND: the token, if the nonce holds the key.
     Extended {
         id: CallId,
+        nonce: Nonce,
         token: Option<u64>,
     },
     Inspected {

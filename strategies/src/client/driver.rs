@@ -243,7 +243,7 @@ impl<B: Backend> Driver<B> {
             }
             changed
         });
-        let Self { core, replies, shared, .. } = self;
+        let Self { core, replies, shared, now, .. } = self;
         let outputs = core.outputs();
         let mut later = Vec::with_capacity(outputs.len());
         for output in outputs {
@@ -252,7 +252,7 @@ impl<B: Backend> Driver<B> {
                     send(replies, id, reply);
                 }
                 Output::Reply { id, reply } => later.push((id, reply)),
-                Output::Lost { lock, forced } => shared.lose(&lock, forced.as_ref()),
+                Output::Lost { lock, forced } => shared.lose(*now, &lock, forced.as_ref()),
                 Output::Released { lock } => {
                     shared.note_lost(lock.fencing_token());
                     shared.holds.lose(lock.key(), lock.nonce(), lock.fencing_token());
@@ -333,11 +333,15 @@ impl<B: Backend> Driver<B> {
 const OPEN: &str = "the backend is closed after the last turn";
 
 impl Shared {
-    fn lose(&self, lock: &Lock, forced: Option<&Arc<str>>) {
+    fn lose(&self, now: Instant, lock: &Lock, forced: Option<&Arc<str>>) {
         self.note_lost(lock.fencing_token());
         let (key, nonce, token) = (lock.key(), lock.nonce(), lock.fencing_token());
         let was_watched = match forced {
             Some(note) => self.holds.force(key, nonce, token, note),
+            // Without a deadline it is not held here any more, which is so some time after it.
+            None if lock.deadline().is_none_or(|deadline| deadline <= now) => {
+                self.holds.expire(key, nonce, token)
+            }
             None => self.holds.lose(key, nonce, token),
         };
         if was_watched {

@@ -32,7 +32,7 @@ impl Core {
             Event::Stale { nonce } => self.stale(now, nonce),
             Event::Forgotten { nonce } => self.forgotten(now, nonce),
             Event::Unlocked { nonce, held } => self.unlocked(now, nonce, held),
-            Event::Extended { id, token } => self.extended(now, id, token),
+            Event::Extended { id, token, .. } => self.extended(now, id, token),
             Event::Inspected { id, found } => self.complete_query(id, Reply::Inspected(found)),
             Event::Unreadable { id, cause } => {
                 self.complete_query(id, Reply::Unreadable(cause.to_error()));
@@ -284,13 +284,16 @@ impl Core {
 
     fn lost(&mut self, lock: Lock, forced: Option<Arc<str>>) {
         let (nonce, token) = (lock.nonce(), lock.fencing_token());
+        let mut deadline = lock.deadline();
         if let Some(held) = self.held.remove_up_to(nonce, token) {
             held.revoke();
+            deadline = Some(held.deadline);
         }
         if let Some(unlock) = self.requests.get(Subject::Unlock(nonce)) {
             let release = unlock.release_mut();
             release.held &= release.lock.fencing_token() > token;
         }
+        let lock = Lock::new(lock.key().clone(), nonce, token, deadline);
         self.outputs.push(Output::Lost { lock, forced });
     }
 

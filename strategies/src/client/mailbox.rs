@@ -121,8 +121,8 @@ impl<Q> Receiver<Q> {
 }
 
 impl<Q> Drop for Receiver<Q> {
-    /// Drops what was sent, and what another thread is about to send: that mail would live as long
-    /// as its caller, who waits for its reply.
+    /// Drops queued mail, and waits for mail that another thread is sending: its caller would
+    /// otherwise wait for a reply indefinitely.
     fn drop(&mut self) {
         self.mail.close();
         while self.waiting.load(Ordering::SeqCst) > 0 {

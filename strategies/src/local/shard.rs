@@ -154,9 +154,11 @@ impl Access<'_> {
                 }
                 Effect::Expired { key, nonce, token, .. } => {
                     tracing::info!(%nonce, token, "lease expired");
-                    self.lose(key, *nonce);
+                    self.lose(key, *nonce, true);
                 }
-                Effect::Unlocked { key, nonce, was: Ended::Held, .. } => self.lose(key, *nonce),
+                Effect::Unlocked { key, nonce, was: Ended::Held, .. } => {
+                    self.lose(key, *nonce, false);
+                }
                 Effect::Unlocked { key, nonce, was: Ended::Waited, .. }
                 | Effect::Dropped { key, nonce, .. } => {
                     self.forget(*nonce);
@@ -185,10 +187,10 @@ impl Access<'_> {
     }
 
     /// Ends a lease: of a watched lock, or of a grant that its call has not seen.
-    fn lose(&mut self, key: &Arc<str>, nonce: Nonce) {
+    fn lose(&mut self, key: &Arc<str>, nonce: Nonce, is_expired: bool) {
         self.forget(nonce);
         if self.notifications.holds.are_watched() {
-            self.notifications.lost.push((key.clone(), nonce));
+            self.notifications.lost.push((key.clone(), nonce, is_expired));
         }
     }
 
@@ -213,18 +215,20 @@ impl Access<'_> {
 struct Notifications<'a> {
     holds: &'a Holds,
     woken: SmallVec<[Arc<Notify>; 2]>,
-    lost: Vec<(Arc<str>, Nonce)>,
+    /// With whether the lease has expired.
+    lost: Vec<(Arc<str>, Nonce, bool)>,
     /// The loss that is an operator's, with the process and the reason.
     forced: Option<(Nonce, Arc<str>)>,
 }
 
 impl Drop for Notifications<'_> {
     fn drop(&mut self) {
-        for (key, nonce) in &self.lost {
+        for (key, nonce, is_expired) in &self.lost {
             match &self.forced {
                 Some((forced, note)) if forced == nonce => {
                     self.holds.force(key, *nonce, u64::MAX, note)
                 }
+                _ if *is_expired => self.holds.expire(key, *nonce, u64::MAX),
                 _ => self.holds.lose(key, *nonce, u64::MAX),
             };
         }

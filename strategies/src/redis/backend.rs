@@ -178,9 +178,9 @@ impl Backend {
                 let held = self.learn(protocol::held(value)?, events);
                 events.push(Event::Unlocked { nonce: *nonce, held });
             }
-            Request::Command(Command::Extend { id, token, .. }) => {
-                let held = self.learn(protocol::held(value)?, events);
-                events.push(Event::Extended { id: *id, token: held.then_some(*token) });
+            Request::Command(Command::Extend { id, nonce, token, .. }) => {
+                let token = self.learn(protocol::held(value)?, events).then_some(*token);
+                events.push(Event::Extended { id: *id, nonce: *nonce, token });
             }
             Request::Command(Command::Inspect { id, key }) => {
                 let found = self.learn(protocol::inspected(value)?, events);

@@ -6,7 +6,7 @@ use std::mem;
 use redis::Value;
 
 use crate::{
-    UnavailableKind,
+    Nonce, UnavailableKind,
     client::command::{Cause, Event, Fate, Subject},
 };
 
@@ -25,11 +25,17 @@ pub(super) struct Unreported {
 impl Unreported {
     /// Takes all grants and extensions out of `events`, and adds what grants wait for.
     pub(super) fn take_from(&mut self, events: &mut Vec<Event>, wanted: u32, address: &str) {
-        let mut extends = self.covered.iter().chain(&self.later).any(is_extension);
+        let waiting = self.covered.iter().chain(&self.later);
+        let mut extended: Vec<_> = waiting.filter_map(extended_nonce).collect();
         let waits = |event: &mut Event| {
-            extends |= is_extension(event);
-            let is_of_extension = matches!(event, Event::Extended { .. } | Event::Unlocked { .. });
-            matches!(event, Event::Granted { .. }) || extends && is_of_extension
+            extended.extend(extended_nonce(event));
+            match event {
+                Event::Granted { .. } => true,
+                Event::Extended { nonce, .. } | Event::Unlocked { nonce, .. } => {
+                    extended.contains(nonce)
+                }
+                _ => false,
+            }
         };
         let begin = self.later.len();
         self.later.extend(events.extract_if(.., waits));
@@ -90,8 +96,10 @@ impl Unreported {
                 }
             }
         }
-        // What waited behind those alone.
-        let waits = |event: &Event| matches!(event, Event::Granted { .. }) || is_extension(event);
+        // Unlocks and losses that no grant or extension precedes any more.
+        let waits = |event: &Event| {
+            matches!(event, Event::Granted { .. }) || extended_nonce(event).is_some()
+        };
         let first = self.later.iter().position(waits).unwrap_or(self.later.len());
         events.extend(self.later.drain(..first));
     }
@@ -103,8 +111,12 @@ impl Unreported {
     }
 }
 
-fn is_extension(event: &Event) -> bool {
-    matches!(event, Event::Extended { token: Some(_), .. })
+/// The nonce of a lock that was extended.
+fn extended_nonce(event: &Event) -> Option<Nonce> {
+    match event {
+        Event::Extended { nonce, token: Some(_), .. } => Some(*nonce),
+        _ => None,
+    }
 }
 
 /// The cause, with the number of replicas that acknowledged where it is known.
@@ -125,7 +137,7 @@ fn fail(unreported: Event, cause: &Cause, events: &mut Vec<Event>) {
             // If it was in the queue, it is no longer.
             events.extend([Event::Forgotten { nonce }, failed(Subject::Lock(nonce))]);
         }
-        Event::Extended { id, token: Some(_) } => events.push(failed(Subject::Query(id))),
+        Event::Extended { id, token: Some(_), .. } => events.push(failed(Subject::Query(id))),
         other => events.push(other),
     }
 }
@@ -135,7 +147,6 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::Nonce;
 
     /// The lock that is lost need not be the one whose grant waits.
     #[test]
@@ -168,8 +179,9 @@ mod tests {
 
     #[test]
     fn unlock_waits_for_the_extension_before_it() {
-        let unlocked = || Event::Unlocked { nonce: Nonce::from_u128(1), held: true };
-        let extended = |id, token| Event::Extended { id, token };
+        let nonce = Nonce::from_u128(1);
+        let unlocked = || Event::Unlocked { nonce, held: true };
+        let extended = |id, token| Event::Extended { id, nonce, token };
         let kinds = |events: &[Event]| -> Vec<String> {
             events.iter().map(|event| format!("{event:?}")[..8].to_owned()).collect()
         };
@@ -182,9 +194,11 @@ mod tests {
         assert_eq!(kinds(&events), [""; 0]);
         assert!(unreported.begins());
         unreported.marked();
-        let mut events = vec![unlocked()];
+        let of_another = Event::Unlocked { nonce: Nonce::from_u128(2), held: true };
+        let mut events = vec![unlocked(), of_another];
         unreported.take_from(&mut events, 1, "here");
-        assert_eq!(kinds(&events), [""; 0], "in a later turn");
+        assert_eq!(kinds(&events), ["Unlocked"], "of another lock");
+        events.clear();
         unreported.waited(&Value::Int(1), 1, "here", &mut events);
         assert_eq!(kinds(&events), ["Extended", "Unlocked", "Extended", "Unlocked"]);
         let mut events = vec![extended(4, Some(7)), unlocked()];

@@ -151,7 +151,9 @@ async fn late_grant_is_extended_before_it_is_returned() {
 #[tokio::test(start_paused = true)]
 async fn fourth_late_grant_ends_the_call() {
     let refuse = |command: &Command| match command {
-        Command::Extend { id, .. } => vec![Event::Extended { id: *id, token: None }],
+        Command::Extend { id, nonce, .. } => {
+            vec![Event::Extended { id: *id, nonce: *nonce, token: None }]
+        }
         _ => vec![],
     };
     let (client, script) = open(profile(false), late(refuse));

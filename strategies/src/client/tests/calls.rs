@@ -30,7 +30,9 @@ fn foreign(deadline: Option<u64>) -> Lock {
 fn nothing_held(command: &Command) -> Vec<Event> {
     vec![match command {
         Command::Unlock { nonce, .. } => Event::Unlocked { nonce: *nonce, held: false },
-        Command::Extend { id, .. } => Event::Extended { id: *id, token: None },
+        Command::Extend { id, nonce, .. } => {
+            Event::Extended { id: *id, nonce: *nonce, token: None }
+        }
         _ => return obliging(command),
     }]
 }

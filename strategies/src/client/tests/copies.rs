@@ -77,7 +77,7 @@ fn unlock_of_a_doubtful_lock_sent_again_is_unknown() {
             let query = Query::Extend { lock: lock.clone(), lease: LEASE };
             core.call(at(1), Call::Query { id: 2, limit: at(1_000), query });
             sent(&mut core, 1);
-            core.handle(at(1), Event::Extended { id: 2, token: Some(41) });
+            core.handle(at(1), Event::Extended { id: 2, nonce: nonce(1), token: Some(41) });
             assert_eq!(replies(&mut core).len(), 1);
         }
         core.call(at(2), unlocks(Some((7, 1_000)), lock, 1_000));
@@ -137,7 +137,7 @@ fn copy_of_a_granted_lock_frees_nothing() {
     assert_eq!(sent(&mut core, 20_000).len(), 1);
     core.handle(at(20_001), granted(1));
     assert!(sent(&mut core, 20_001).is_empty());
-    core.handle(at(20_002), Event::Extended { id: 2, token: Some(41) });
+    core.handle(at(20_002), Event::Extended { id: 2, nonce: nonce(1), token: Some(41) });
     assert!(matches!(replies(&mut core)[..], [(2, Reply::Extended { .. })]));
 }
 

@@ -181,7 +181,7 @@ fn extend_of_another_nonce_is_refused() {
         let query = Query::Extend { lock, lease: LEASE };
         core.call(at(1), Call::Query { id: 2, limit: at(1_000), query });
         sent(&mut core, 1);
-        core.handle(at(2), Event::Extended { id: 2, token });
+        core.handle(at(2), Event::Extended { id: 2, nonce: nonce(1), token });
         let replies = replies(&mut core);
         match &replies[..] {
             [(2, Reply::Extended { delivery, .. })] => assert!(extends && delivery.take()),
@@ -222,7 +222,7 @@ fn close_keeps_lock_of_unread_extend() {
         let query = Query::Extend { lock: lock.clone(), lease: LEASE };
         core.call(at(1), Call::Query { id, limit: at(1_000), query });
         sent(&mut core, 1);
-        core.handle(at(2), Event::Extended { id, token: Some(41) });
+        core.handle(at(2), Event::Extended { id, nonce: nonce(1), token: Some(41) });
     }
     let unread = replies(&mut core);
     core.call(at(3), Call::Close { until: at(1_003), watched: Vec::new() });
@@ -245,7 +245,7 @@ fn close_unlocks_extended_lock_that_is_unread() {
     let query = Query::Extend { lock: lock.clone(), lease: LEASE };
     core.call(at(1), Call::Query { id: 2, limit: at(1_000), query });
     sent(&mut core, 1);
-    core.handle(at(2), Event::Extended { id: 2, token: Some(41) });
+    core.handle(at(2), Event::Extended { id: 2, nonce: nonce(1), token: Some(41) });
     core.call(at(3), Call::Close { until: at(1_003), watched: Vec::new() });
     assert!(is_unlock(&sent(&mut core, 3)[0], 1));
 }

@@ -77,7 +77,9 @@ fn held_twice() -> impl FnMut(&Command) -> Vec<Event> + Send {
                 token += 1;
                 Event::Unlocked { nonce: *nonce, held: token > 42 }
             }
-            Command::Extend { id, .. } => Event::Extended { id: *id, token: None },
+            Command::Extend { id, nonce, .. } => {
+                Event::Extended { id: *id, nonce: *nonce, token: None }
+            }
             other => return obliging(other),
         }]
     }

@@ -160,7 +160,9 @@ pub(super) fn obliging(command: &Command) -> Vec<Event> {
             lease: *lease,
         },
         Command::Unlock { nonce, .. } => Event::Unlocked { nonce: *nonce, held: true },
-        Command::Extend { id, token, .. } => Event::Extended { id: *id, token: Some(*token) },
+        Command::Extend { id, nonce, token, .. } => {
+            Event::Extended { id: *id, nonce: *nonce, token: Some(*token) }
+        }
         Command::Inspect { id, .. } => Event::Inspected { id: *id, found: None },
         Command::Scan { id, .. } => Event::Scanned { id: *id, keys: vec![], next: None },
         Command::Check { .. } => return vec![],

@@ -16,7 +16,7 @@ use super::{
     *,
 };
 use crate::{
-    LockOptions,
+    LockOptions, LossCause,
     client::{driver::SHORTEST_SLEEP, handle::Client},
 };
 
@@ -72,6 +72,25 @@ async fn call_after_the_last_turn_ends_before_the_backend() {
         biased;
         outcome = call => assert!(matches!(outcome, Err(Error::Closed)), "{outcome:?}"),
         () = &mut end => panic!("the backend has closed"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn loss_after_the_deadline_is_an_expiry() {
+    let (client, script) = open(profile(false), obliging);
+    for (after, cause) in [
+        (0, LossCause::Ended),
+        (9_000, LossCause::Ended),
+        (10_000, LossCause::Deadline),
+        (30_000, LossCause::Deadline),
+    ] {
+        let lock = client.lock("k", &options(5_000)).await.unwrap();
+        let watch = client.watch(&lock);
+        sleep(ms(after)).await;
+        let nonce = lock.nonce();
+        script.report(Event::Lost { nonce, key: "k".into(), token: 41, forced: None });
+        sleep(ms(1)).await;
+        assert_eq!(watch.cause(), Some(cause), "after {after} ms");
     }
 }
 

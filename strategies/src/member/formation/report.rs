@@ -19,7 +19,7 @@ use crate::{
 
 /// How much of another cluster's name is shown.
 const SHOWN_CHARS: usize = 64;
-/// How many foreign names, frames that do not decode and other options are warned of, of each kind.
+/// The most warnings of each kind: foreign names, frames that do not decode, options that differ.
 const WARNED_MAX: usize = 64;
 
 #[derive(Debug, Default)]

@@ -117,8 +117,9 @@ fn event(effect: &Effect, process: ProcessId) -> Option<Event> {
         Effect::Unlocked { nonce, was, .. } => {
             Some(Event::Unlocked { nonce: *nonce, held: *was == Ended::Held })
         }
-        Effect::Extended { process: of, request, held, .. } if *of == process => {
-            Some(Event::Extended { id: *request, token: held.map(|(token, _)| token) })
+        Effect::Extended { nonce, process: of, request, held } if *of == process => {
+            let token = held.map(|(token, _)| token);
+            Some(Event::Extended { id: *request, nonce: *nonce, token })
         }
         Effect::Expired { key, nonce, token, .. } => {
             let (nonce, key, token) = (*nonce, key.clone(), *token);

@@ -99,7 +99,7 @@ impl World {
         let Replica { data, scripts } = self.host().replica.clone();
         self.host().server.set_data(data);
         let lost = self.invariants.replace_server(scripts, may_lose);
-        // The force-unlocks that they are of may be undone.
+        // A failover may undo the force-unlocks of these notices.
         let processes = self.slots.iter_mut().filter_map(|slot| slot.process.as_mut());
         processes.for_each(|process| process.notices.clear());
         if may_lose {
