@@ -273,14 +273,20 @@ async fn set_last_activity(scripts: &Scripts, ago: &[(u8, u64)]) {
     let _: Value = scripts.server.command(&words).await;
 }
 
-/// The server may have stood still for all but the last moment of it.
-#[tokio::test]
-async fn silence_of_all_processes_skips_no_waiter() {
+/// A key that 1 holds and for which 2 and 3 wait, last heard these milliseconds ago.
+async fn with_silent_waiters(ago: &[(u8, u64)]) -> Scripts {
     let mut scripts = Scripts::start().await;
     scripts.lock(1, 60_000, 0, false).await;
     scripts.lock_as(2, 2, 60_000, -1, false).await;
     scripts.lock_as(3, 3, 60_000, -1, false).await;
-    set_last_activity(&scripts, &[(2, 4_000), (3, 4_000)]).await;
+    set_last_activity(&scripts, ago).await;
+    scripts
+}
+
+/// The server may have stood still for all but the last moment of it.
+#[tokio::test]
+async fn silence_of_all_processes_skips_no_waiter() {
+    let mut scripts = with_silent_waiters(&[(2, 4_000), (3, 4_000)]).await;
     assert_eq!(scripts.unlock(1, false).await[1..], ["held"]);
     assert_eq!(scripts.holder().await, None, "no process was active yet");
     let try_now = scripts.lock_as(4, 4, 60_000, 0, false).await;
@@ -296,11 +302,7 @@ async fn silence_of_all_processes_skips_no_waiter() {
 /// A caller that does not wait gives no sign of life for those that wait.
 #[tokio::test]
 async fn dead_waiters_keep_no_key_from_callers_that_do_not_wait() {
-    let mut scripts = Scripts::start().await;
-    scripts.lock(1, 60_000, 0, false).await;
-    scripts.lock_as(2, 2, 60_000, -1, false).await;
-    scripts.lock_as(3, 3, 60_000, -1, false).await;
-    set_last_activity(&scripts, &[(2, 4_000), (3, 4_000)]).await;
+    let mut scripts = with_silent_waiters(&[(2, 4_000), (3, 4_000)]).await;
     scripts.unlock(1, false).await;
     assert_eq!(scripts.lock_as(4, 4, 60_000, 0, false).await[1..], ["held"]);
     tokio::time::sleep(ms(400)).await;
@@ -313,11 +315,7 @@ async fn dead_waiters_keep_no_key_from_callers_that_do_not_wait() {
 
 #[tokio::test]
 async fn silent_process_beside_active_is_skipped() {
-    let mut scripts = Scripts::start().await;
-    scripts.lock(1, 60_000, 0, false).await;
-    scripts.lock_as(2, 2, 60_000, -1, false).await;
-    scripts.lock_as(3, 3, 60_000, -1, false).await;
-    set_last_activity(&scripts, &[(2, 4_000), (3, 1_000)]).await;
+    let mut scripts = with_silent_waiters(&[(2, 4_000), (3, 1_000)]).await;
     scripts.unlock(1, false).await;
     assert_eq!(scripts.holder().await, Some(hex(3)));
 }
@@ -325,11 +323,7 @@ async fn silent_process_beside_active_is_skipped() {
 /// Half of `waiter_ttl` after the first that was heard.
 #[tokio::test]
 async fn process_silent_after_a_standstill_is_skipped() {
-    let mut scripts = Scripts::start().await;
-    scripts.lock(1, 60_000, 0, false).await;
-    scripts.lock_as(2, 2, 60_000, -1, false).await;
-    scripts.lock_as(3, 3, 60_000, -1, false).await;
-    set_last_activity(&scripts, &[(2, 4_000), (3, 4_000)]).await;
+    let mut scripts = with_silent_waiters(&[(2, 4_000), (3, 4_000)]).await;
     scripts.unlock(1, false).await;
     scripts.run(POLL, 3, &[&hex(3)]).await;
     tokio::time::sleep(ms(1_000)).await;
