@@ -139,7 +139,7 @@ impl Transfers {
         }
         let received = incoming.received;
         let ack = Body::ChunkAck { transfer: chunk.transfer, received };
-        let whole = (received == chunk.count && chunk.index + 1 == chunk.count)
+        let whole = (received == chunk.count && chunk.index.checked_add(1) == Some(received))
             .then(|| std::mem::take(&mut incoming.bytes))
             .filter(|bytes| !bytes.is_empty());
         (Some(ack), whole)

@@ -118,29 +118,24 @@ impl Group {
     }
 
     fn apply(&mut self, entry: &Entry, out: &mut Output) -> Result<(), GroupError> {
-        if entry.entry_type != EntryType::EntryNormal {
-            return self.apply_change(entry, out);
-        }
-        // The engine's own entry at the start of a term, and a change that it voided.
-        if entry.data.is_empty() {
-            return Ok(());
-        }
-        let Stamped { stamp, commands } = Stamped::decode(&entry.data)?;
-        out.effects.reserve(commands.len());
-        for command in &commands {
-            self.table.apply(stamp, command, &mut out.effects);
+        match read(entry)? {
+            Payload::Nothing => {}
+            Payload::Commands(Stamped { stamp, commands }) => {
+                out.effects.reserve(commands.len());
+                for command in &commands {
+                    self.table.apply(stamp, command, &mut out.effects);
+                }
+            }
+            Payload::Change(change) => self.apply_change(change.as_ref(), out),
         }
         Ok(())
     }
 
-    fn apply_change(&mut self, entry: &Entry, out: &mut Output) -> Result<(), GroupError> {
-        let change: Option<MemberChange> =
-            if entry.context.is_empty() { None } else { Some(entry::decode(&entry.context)?) };
-        if let Some(MemberChange::Learn { id, name }) = &change {
-            let name = NodeName::new(name).map_err(|_| EntryError::Malformed)?;
-            self.roster.insert(*id, name);
+    fn apply_change(&mut self, change: Option<&MemberChange>, out: &mut Output) {
+        if let Some(MemberChange::Learn { id, name }) = change {
+            self.roster.insert(*id, NodeName::new(name).expect("read with its change"));
         }
-        match self.raw.apply_conf_change(&conf_change(change.as_ref())) {
+        match self.raw.apply_conf_change(&conf_change(change)) {
             Ok(state) => self.raw.mut_store().set_conf_state(state),
             Err(error) => tracing::warn!(%error, ?change, "a change of members was void"),
         }
@@ -158,7 +153,6 @@ impl Group {
             self.raw.raft.msgs.clear();
         }
         out.reconfigured = true;
-        Ok(())
     }
 
     fn install(&mut self, snapshot: &Snapshot, out: &mut Output) -> Result<(), GroupError> {
@@ -197,11 +191,11 @@ impl Group {
         let store = self.raw.store();
         let last = store.last_index().unwrap_or(0);
         let entries = (self.raw.raft.raft_log.applied + 1..=last).rev();
-        let stamp = entries
-            .filter_map(|index| store.at(index))
-            .filter(|entry| entry.entry_type == EntryType::EntryNormal)
-            .find_map(|entry| Stamped::decode(&entry.data).ok())
-            .map(|stamped| stamped.stamp);
+        let stamp =
+            entries.filter_map(|index| store.at(index)).find_map(|entry| match read(entry) {
+                Ok(Payload::Commands(stamped)) => Some(stamped.stamp),
+                _ => None,
+            });
         stamp.unwrap_or_default().max(self.table.now())
     }
 
@@ -249,20 +243,37 @@ impl Group {
     }
 }
 
+/// The content of an entry.
+pub(super) enum Payload {
+    /// The engine's own entry at the start of a term, or a change that it voided.
+    Nothing,
+    Commands(Stamped),
+    /// `None` leaves a joint configuration.
+    Change(Option<MemberChange>),
+}
+
+/// Reads an entry, whether it may enter the log or is applied.
+pub(super) fn read(entry: &Entry) -> Result<Payload, EntryError> {
+    Ok(match entry.entry_type {
+        EntryType::EntryNormal if entry.data.is_empty() => Payload::Nothing,
+        EntryType::EntryNormal => Payload::Commands(Stamped::decode(&entry.data)?),
+        _ if entry.context.is_empty() => Payload::Change(None),
+        _ => {
+            let change = entry::decode(&entry.context)?;
+            if let MemberChange::Learn { name, .. } = &change {
+                NodeName::new(name).map_err(|_| EntryError::Malformed)?;
+            }
+            Payload::Change(Some(change))
+        }
+    })
+}
+
 /// Refuses a message whose entries or snapshot do not decode: in the log they would stop the
 /// member. Those of another version pass, to stop it with an error that says so.
 pub(super) fn check_payloads(message: &Message) -> Result<(), Invalid> {
-    let malformed = |error| matches!(error, EntryError::Malformed);
-    for entry in message.get_entries() {
-        let decoded = match entry.entry_type {
-            EntryType::EntryNormal if entry.data.is_empty() => Ok(()),
-            EntryType::EntryNormal => Stamped::decode(&entry.data).map(|_| ()),
-            _ if entry.context.is_empty() => Ok(()),
-            _ => entry::decode::<MemberChange>(&entry.context).map(|_| ()),
-        };
-        if decoded.is_err_and(malformed) {
-            return Err(Invalid::Payload);
-        }
+    let is_malformed = |entry| matches!(read(entry), Err(EntryError::Malformed));
+    if message.get_entries().iter().any(is_malformed) {
+        return Err(Invalid::Payload);
     }
     check_snapshot(message.get_snapshot())
 }

@@ -1,8 +1,11 @@
 //! The view of a group that a simulation has between turns.
 
-use raft::{Storage, eraftpb::EntryType};
+use raft::Storage;
 
-use super::{Group, LockTable, MemberChange, entry};
+use super::{
+    Group, LockTable, MemberChange,
+    apply::{Payload, read},
+};
 use crate::{
     lock_table::{ClusterTime, Command},
     member::entry::Stamped,
@@ -56,14 +59,14 @@ impl Group {
 
     pub(in crate::member) fn entry(&self, index: u64) -> Option<EntryView> {
         let found = self.raw.store().at(index)?;
-        let normal = found.entry_type == EntryType::EntryNormal && !found.data.is_empty();
-        let stamped: Option<Stamped> =
-            normal.then(|| Stamped::decode(&found.data).expect("an entry of this build decodes"));
-        let change = (!found.context.is_empty()).then(|| entry::decode(&found.context));
+        let payload = read(found).expect("an entry of this build decodes");
         Some(EntryView {
             term: found.term,
-            replaces: matches!(change, Some(Ok(MemberChange::Replace { .. }))),
-            commands: stamped.map(|Stamped { stamp, commands }| (stamp, commands)),
+            replaces: matches!(payload, Payload::Change(Some(MemberChange::Replace { .. }))),
+            commands: match payload {
+                Payload::Commands(Stamped { stamp, commands }) => Some((stamp, commands)),
+                _ => None,
+            },
         })
     }
 

@@ -3,14 +3,14 @@
 //! engine instead; its receiver goes on. Without the checks the engine panics, or the log stops the
 //! member.
 
-use gaggle_channels::NodeName;
+use gaggle_channels::{NODE_NAME_BYTES_MAX, NodeName};
 use raft::eraftpb::{Entry, EntryType, Message, MessageType, Snapshot};
 
 use super::{THREE, frame, ready, world::World};
 use crate::{
     lock_table::{LockTable, TableConfig},
     member::{
-        entry,
+        entry::{self, MemberChange},
         wire::{self, Body, Header, RaftMessage, VERSION},
     },
 };
@@ -91,6 +91,17 @@ fn undecodable_change_is_refused() {
         entry.entry_type = EntryType::EntryConfChangeV2;
         entry.context = vec![VERSION, 9, 9, 9].into();
     });
+}
+
+#[test]
+fn change_with_an_impossible_name_is_refused() {
+    for name in [String::new(), "n".repeat(NODE_NAME_BYTES_MAX + 1)] {
+        appended(|entry| {
+            entry.entry_type = EntryType::EntryConfChangeV2;
+            let change = MemberChange::Learn { id: 9, name: name.clone() };
+            entry.context = entry::encode(&change).into();
+        });
+    }
 }
 
 #[test]

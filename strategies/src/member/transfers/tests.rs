@@ -302,7 +302,9 @@ fn piece_beyond_the_end_is_ignored() {
     assert_eq!(receives(&mut receiver, &piece(5, 0, 0)), (Some((5, 0)), None));
     assert_eq!(receives(&mut receiver, &piece(6, 0, 2)), (Some((6, 1)), None));
     assert_eq!(receives(&mut receiver, &piece(6, 1, 1)), (Some((6, 1)), None));
-    assert_eq!(receiver.incoming.unwrap().bytes.len(), 3);
+    assert_eq!(receiver.incoming.as_ref().unwrap().bytes.len(), 3);
+    let forged = Chunk { transfer: 7, index: u32::MAX, count: 0, bytes: Bytes::new() };
+    assert_eq!(receives(&mut receiver, &forged), (Some((7, 0)), None));
 }
 
 #[test]

@@ -55,7 +55,10 @@ impl Victim<'_> {
             6 | 7 => Body::Request(self.command(choices)),
             8 => Body::Chunk(Chunk {
                 transfer: choices.near(1),
-                index: u32::from(choices.byte() / 64),
+                index: match choices.byte() / 64 {
+                    3 => u32::MAX,
+                    index => index.into(),
+                },
                 count: u32::from(choices.byte() / 64),
                 bytes: self.chunk(choices),
             }),
