@@ -102,7 +102,9 @@ fn event(effect: &Effect, process: ProcessId) -> Option<Event> {
             Some(Event::Queued { nonce: *nonce, check_in: None })
         }
         // A late LOCK of a former incarnation may have taken over the waiter.
-        Effect::Dropped { nonce, .. } => Some(Event::Forgotten { nonce: *nonce }),
+        Effect::Granted(Grant { nonce, .. }) | Effect::Dropped { nonce, .. } => {
+            Some(Event::Forgotten { nonce: *nonce })
+        }
         Effect::Refused { nonce, process: of, reason, .. } if *of == process => {
             let nonce = *nonce;
             Some(match *reason {

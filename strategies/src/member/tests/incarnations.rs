@@ -5,6 +5,7 @@
 use super::{THREE, frame, header, ready, world::World};
 use crate::{
     Nonce,
+    client::call::CallId,
     lock_table::{Command, LockRequest, ProcessId, Seen, Wait},
     member::wire::Body,
 };
@@ -72,10 +73,9 @@ fn coordinator_sends_start_to_all_pledged() {
     }
 }
 
-/// A late LOCK of a former incarnation takes over the waiter, which is then dropped with it.
-#[test]
-fn waiter_survives_a_former_incarnation() {
-    let mut world = ready(&THREE);
+/// A follower waits for the key of a leader, and a late LOCK of its former incarnation takes over
+/// the waiter. Returns leader, follower and the call that waits.
+fn taken_over(world: &mut World) -> (String, String, CallId) {
     let (leader, follower) = (world.leader().unwrap(), world.follower());
     world.must_lock(&leader, "k", 1);
     let waiting = world.lock(&follower, "k", 2, 60_000);
@@ -93,9 +93,27 @@ fn waiter_survives_a_former_incarnation() {
     });
     let header = header(former, world.node(&leader).inside().0, group);
     world.replies_to(&leader, &follower, &frame(&header, &Body::Request(late)));
+    (leader, follower, waiting)
+}
+
+/// The waiter is dropped with the former incarnation.
+#[test]
+fn waiter_survives_a_former_incarnation() {
+    let mut world = ready(&THREE);
+    let (leader, _, waiting) = taken_over(&mut world);
     world.run(5_000);
     world.unlock(&leader, "k", 1);
     world.run_until(1_000, "its turn", |w| w.replies.contains_key(&waiting));
+}
+
+/// The key is granted to the former incarnation before its waiter is dropped.
+#[test]
+fn grant_to_a_former_incarnation_is_taken_over() {
+    let mut world = ready(&THREE);
+    let (leader, follower, waiting) = taken_over(&mut world);
+    world.unlock(&leader, "k", 1);
+    world.run_until(1_000, "its turn", |w| w.granted(waiting).is_some());
+    world.must_unlock(&follower, "k", 2);
 }
 
 #[test]
