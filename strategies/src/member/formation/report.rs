@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
+    time::Duration,
 };
 
 use gaggle_channels::NodeName;
@@ -21,21 +22,52 @@ use crate::{
 const SHOWN_CHARS: usize = 64;
 /// The most warnings of each kind: foreign names, frames that do not decode, options that differ.
 const WARNED_MAX: usize = 64;
+/// A process that is in no group sends twenty frames a second, and a leader at least one: a cause
+/// that did not recur for this long is over.
+const CAUSE_TTL: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Default)]
 pub(super) struct Reports {
     /// Names outside the set of members that were warned of.
     strangers: BTreeSet<NodeName>,
     /// Processes of other clusters that were warned of, and how each is described.
-    foreign: BTreeMap<NodeName, String>,
-    /// Senders of frames that do not decode, each with the error that was warned of.
-    undecodable: BTreeMap<NodeName, FrameError>,
+    foreign: Causes<String>,
+    /// Senders of frames that do not decode, each with the latest error.
+    undecodable: Causes<FrameError>,
     /// The sizes and bounds of invitations that were warned of.
     options: BTreeSet<(usize, u64)>,
     /// Why peers are not connected, as far as the channel knows.
     failures: BTreeMap<NodeName, String>,
     /// Why there is no group, as last reported.
     reported: Option<String>,
+}
+
+/// Why the frames of some processes do not count, and when each last sent one.
+#[derive(Debug)]
+struct Causes<T>(BTreeMap<NodeName, (T, Instant)>);
+
+impl<T> Default for Causes<T> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<T> Causes<T> {
+    /// Notes the cause of a process. Returns whether it must be warned of: once for each name.
+    fn note(&mut self, now: Instant, name: &NodeName, cause: T) -> bool {
+        let is_known = self.0.contains_key(name);
+        let is_noted = is_known || self.0.len() < WARNED_MAX;
+        if is_noted {
+            self.0.insert(name.clone(), (cause, now));
+        }
+        is_noted && !is_known
+    }
+
+    /// The cause of a process, if it still sends such frames.
+    fn get(&self, now: Instant, name: &NodeName) -> Option<&T> {
+        let (cause, at) = self.0.get(name)?;
+        (now.since(*at) <= CAUSE_TTL).then_some(cause)
+    }
 }
 
 /// How the list of members of another process differs from that of this one, which never differs
@@ -138,7 +170,7 @@ impl Formation {
         let mut causes: Vec<(String, Vec<&NodeName>)> = Vec::new();
         for name in others {
             let cause = if !is_connected(name) {
-                self.not_connected(name)
+                self.not_connected(now, name)
             } else if let Some(difference) = self.difference(name, peers) {
                 format!("connected, {difference}")
             } else if all_connected {
@@ -158,10 +190,10 @@ impl Formation {
         described.collect::<Vec<_>>().join(", ")
     }
 
-    fn not_connected(&self, name: &NodeName) -> String {
+    fn not_connected(&self, now: Instant, name: &NodeName) -> String {
         // A process of another cluster or version is connected as far as the channel is concerned.
         let Reports { failures, foreign, undecodable, .. } = &self.reports;
-        match (failures.get(name), foreign.get(name), undecodable.get(name)) {
+        match (failures.get(name), foreign.get(now, name), undecodable.get(now, name)) {
             (Some(failure), ..) => format!("not connected, {failure}"),
             (None, Some(foreign), _) => foreign.clone(),
             (None, None, Some(error)) => format!("dropped its frames: {error}"),
@@ -170,22 +202,29 @@ impl Formation {
     }
 
     /// Warns of frames that do not decode, once for each sender and its first error.
-    pub(in crate::member) fn warn_of_frame(&mut self, peer: &NodeName, error: FrameError) {
-        let undecodable = &mut self.reports.undecodable;
-        if undecodable.len() < WARNED_MAX && !undecodable.contains_key(peer) {
-            undecodable.insert(peer.clone(), error);
+    pub(in crate::member) fn warn_of_frame(
+        &mut self,
+        now: Instant,
+        peer: &NodeName,
+        error: FrameError,
+    ) {
+        if self.reports.undecodable.note(now, peer, error) {
             tracing::warn!(%peer, %error, "dropped a frame");
         }
     }
 
     /// Warns of a process of another cluster, once for each name.
-    pub(in crate::member) fn warn_of_cluster(&mut self, peer: &NodeName, theirs: &str, mine: &str) {
-        let foreign = &mut self.reports.foreign;
-        if foreign.len() < WARNED_MAX && !foreign.contains_key(peer) {
-            let theirs: String = theirs.chars().take(SHOWN_CHARS).collect();
-            let described =
-                format!("its option cluster is {theirs:?}, ours is {mine:?}: make them equal");
-            foreign.insert(peer.clone(), described);
+    pub(in crate::member) fn warn_of_cluster(
+        &mut self,
+        now: Instant,
+        peer: &NodeName,
+        theirs: &str,
+        mine: &str,
+    ) {
+        let theirs: String = theirs.chars().take(SHOWN_CHARS).collect();
+        let described =
+            format!("its option cluster is {theirs:?}, ours is {mine:?}: make them equal");
+        if self.reports.foreign.note(now, peer, described) {
             tracing::warn!(%peer, theirs, mine, "a process of another cluster connects here");
         }
     }

@@ -39,11 +39,12 @@ impl Node {
             }
             Ok((header, _)) => {
                 self.frames_dropped += 1;
-                self.formation.warn_of_cluster(from, &header.cluster, self.outbox.cluster());
+                let theirs = &header.cluster;
+                self.formation.warn_of_cluster(now, from, theirs, self.outbox.cluster());
             }
             Err(error) => {
                 self.frames_dropped += 1;
-                self.formation.warn_of_frame(from, error);
+                self.formation.warn_of_frame(now, from, error);
             }
         }
     }

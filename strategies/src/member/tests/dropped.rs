@@ -118,6 +118,29 @@ fn process_of_another_version_is_named() {
     assert_eq!(events.with(cause).len(), 1, "{events:?}");
 }
 
+/// It ran again with the right version or options, or ended.
+#[test]
+fn cause_that_does_not_recur_is_forgotten() {
+    let foreign = Header { cluster: "another".into(), ..header(5, 0, 0) };
+    let causes = [
+        (vec![9], "waiting for a (dropped its frames: "),
+        (frame(&foreign, &Body::Removed), "waiting for a (its option cluster is \"another\""),
+    ];
+    for (frame, cause) in causes {
+        let mut outsider = Outsider::new();
+        let (events, _recording) = Events::of_thread();
+        for _ in 0..20 {
+            let now = outsider.0.now;
+            outsider.0.node("b").receive(now, &name_of("a"), &frame);
+            outsider.0.run(500);
+        }
+        assert_eq!(events.with("waiting for a").len(), 1, "it recurs: {events:?}");
+        assert_eq!(events.with(cause).len(), 1, "{events:?}");
+        outsider.0.run(3_000);
+        assert_eq!(events.with("waiting for a (not connected)").len(), 1, "{events:?}");
+    }
+}
+
 #[test]
 fn refused_message_of_the_engine_counts_once() {
     let mut reader = Reader::new();
