@@ -14,6 +14,7 @@ mod view;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use bytes::Bytes;
 use gaggle_channels::NodeName;
 use raft::{
     ProgressState, RawNode, StateRole,
@@ -25,7 +26,7 @@ pub(super) use self::apply::restore_state;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use self::view::{EntryView, GroupView};
 pub(super) use self::{apply::Output, validate::Invalid};
-use self::{commits::wants_no_reply, leader_clock::LeaderClock};
+use self::{apply::Restored, commits::wants_no_reply, leader_clock::LeaderClock};
 use super::{
     entry::{self, EntryError, MemberChange},
     log_store::VolatileLog,
@@ -64,6 +65,8 @@ pub(super) struct Group {
     seed: u64,
     /// Since when each peer has not acknowledged a snapshot that was sent whole.
     snapshot_since: BTreeMap<u64, Instant>,
+    /// The bytes of the snapshot that was checked last in this turn, and its content.
+    checked: Option<(Bytes, Restored)>,
 }
 
 impl Group {
@@ -135,6 +138,7 @@ impl Group {
             timing: timing.clone(),
             seed,
             snapshot_since: BTreeMap::new(),
+            checked: None,
         };
         group.pin_election_timeout();
         group
@@ -228,7 +232,7 @@ impl Group {
     pub(super) fn step(&mut self, message: RaftMessage) -> Result<(), Invalid> {
         let mut message = message.into_message();
         validate::check(&self.raw.raft, self.me, &message)?;
-        apply::check_payloads(&message)?;
+        self.check_payloads(&message)?;
         self.commit_at_once(&mut message);
         let (no_reply, queued) = (wants_no_reply(&message), self.raw.raft.msgs.len());
         let term = message.term;

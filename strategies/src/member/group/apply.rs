@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
 use gaggle_channels::NodeName;
 use raft::{
     Progress, ProgressState, Storage,
@@ -44,8 +45,11 @@ struct State {
     roster: Vec<(u64, String)>,
 }
 
+/// The table and the roster of a snapshot.
+pub(super) type Restored = (LockTable, BTreeMap<u64, NodeName>);
+
 impl State {
-    fn read(bytes: &[u8]) -> Result<(LockTable, BTreeMap<u64, NodeName>), GroupError> {
+    fn read(bytes: &[u8]) -> Result<Restored, GroupError> {
         let Self { table, roster } = entry::decode(bytes)?;
         let mut names = BTreeMap::new();
         for (id, name) in roster {
@@ -95,6 +99,7 @@ impl Group {
             self.raw.advance_apply();
             self.pin_election_timeout();
         }
+        self.checked = None;
         self.follow_role(now);
         self.provide_snapshot();
         Ok(out)
@@ -156,10 +161,37 @@ impl Group {
     }
 
     fn install(&mut self, snapshot: &Snapshot, out: &mut Output) -> Result<(), GroupError> {
-        (self.table, self.roster) = State::read(&snapshot.data)?;
+        // The same bytes, not equal ones, if it is the one that was checked last.
+        let is_same = |bytes: &Bytes| bytes.as_ptr() == snapshot.data.as_ptr();
+        (self.table, self.roster) = match self.checked.take() {
+            Some((bytes, restored)) if is_same(&bytes) => restored,
+            _ => State::read(&snapshot.data)?,
+        };
         self.raw.mut_store().install(snapshot);
         out.installed = true;
         out.reconfigured = true;
+        Ok(())
+    }
+
+    /// Refuses a message whose entries or snapshot do not decode: in the log they would stop the
+    /// member. Those of another version pass, to stop it with an error that says so. An entry is
+    /// decoded again when it is applied. A snapshot is kept decoded until the turn installs it: of
+    /// a large table that takes long.
+    pub(super) fn check_payloads(&mut self, message: &Message) -> Result<(), Invalid> {
+        let is_malformed = |entry| matches!(read(entry), Err(EntryError::Malformed));
+        if message.get_entries().iter().any(is_malformed) {
+            return Err(Invalid::Payload);
+        }
+        let snapshot = message.get_snapshot();
+        if snapshot.is_empty() {
+            return Ok(());
+        }
+        match State::read(&snapshot.data) {
+            Ok(state) => self.checked = Some((snapshot.data.clone(), state)),
+            Err(GroupError::Entry(EntryError::Version(_)))
+            | Err(GroupError::Snapshot(SnapshotError::Version(_))) => {}
+            Err(_) => return Err(Invalid::Payload),
+        }
         Ok(())
     }
 
@@ -268,24 +300,34 @@ pub(super) fn read(entry: &Entry) -> Result<Payload, EntryError> {
     })
 }
 
-/// Refuses a message whose entries or snapshot do not decode: in the log they would stop the
-/// member. Those of another version pass, to stop it with an error that says so.
-pub(super) fn check_payloads(message: &Message) -> Result<(), Invalid> {
-    let is_malformed = |entry| matches!(read(entry), Err(EntryError::Malformed));
-    if message.get_entries().iter().any(is_malformed) {
-        return Err(Invalid::Payload);
-    }
-    check_snapshot(message.get_snapshot())
-}
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
 
-fn check_snapshot(snapshot: &Snapshot) -> Result<(), Invalid> {
-    if snapshot.is_empty() {
-        return Ok(());
-    }
-    match State::read(&snapshot.data) {
-        Ok(_)
-        | Err(GroupError::Entry(EntryError::Version(_)))
-        | Err(GroupError::Snapshot(SnapshotError::Version(_))) => Ok(()),
-        Err(_) => Err(Invalid::Payload),
+    use raft::eraftpb::MessageType;
+
+    use super::*;
+    use crate::{MemberOptions, member::decoders::example_table};
+
+    /// A snapshot of a large table takes long to decode.
+    #[test]
+    fn checked_snapshot_is_not_decoded_again() {
+        let timing = MemberOptions::named("c", []).timing(64 * 1024);
+        let mut group = Group::join(7, 2, &timing, 1);
+        let roster = vec![(1, "a".into()), (2, "b".into())];
+        let state = State { table: example_table().snapshot(), roster };
+        let mut snapshot = Snapshot { data: entry::encode(&state).into(), ..Snapshot::default() };
+        let metadata = snapshot.mut_metadata();
+        (metadata.index, metadata.term) = (5, 1);
+        (metadata.mut_conf_state().voters, metadata.mut_conf_state().learners) = (vec![1], vec![2]);
+        let msg_type = MessageType::MsgSnapshot;
+        let mut message = Message { msg_type, from: 1, to: 2, term: 1, ..Message::default() };
+        message.set_snapshot(snapshot);
+        group.step(RaftMessage::of(message).unwrap()).unwrap();
+        let (_, (table, _)) = group.checked.as_ref().unwrap();
+        let checked = table.keys().next().unwrap().clone();
+        assert!(group.drain(Instant::default()).unwrap().installed);
+        assert!(Arc::ptr_eq(&checked, group.table.keys().next().unwrap()), "the same row");
+        assert!(group.checked.is_none(), "it is kept until it is installed");
     }
 }
