@@ -104,8 +104,7 @@ pub enum Wait {
 /// How old a LOCK is: it is refused once ended nonces of its age may be forgotten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Seen {
-    /// The sender has seen no time of this group. Refused with the present time, to be repeated at
-    /// once.
+    /// The sender has seen no time of this group. Refused, to be repeated at once.
     Never,
     /// The sender saw this time of this group.
     At {
@@ -183,13 +182,9 @@ impl Grant {
 pub enum Refusal {
     /// Another nonce holds the key, and the LOCK does not wait.
     Held,
-    /// The LOCK is older than `nonce_memory`, or of another group: repeat it with this time.
-    Stale {
-        /// The group.
-        group: u128,
-        /// The present time.
-        now: ClusterTime,
-    },
+    /// The LOCK is older than `nonce_memory`, or of another group: it is sent again with a newer
+    /// time.
+    Stale,
     /// The nonce has ended; with [`Ended::Unknown`] it holds or waits for another key.
     Spent(Ended),
     /// A bound is reached.

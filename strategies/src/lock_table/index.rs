@@ -107,12 +107,6 @@ impl Index {
         let ((deadline, position), key) = self.deadlines.first_key_value()?;
         (*deadline <= now).then(|| (key.clone(), *position))
     }
-
-    /// The first time at which a lease ends or a waiter's deadline is reached.
-    pub(super) fn next(&self) -> Option<ClusterTime> {
-        let firsts = [&self.uncontended, &self.contended, &self.deadlines].map(first);
-        firsts.into_iter().flatten().min()
-    }
 }
 
 /// The first of these times.

@@ -30,12 +30,6 @@ impl LockTable {
         first(&self.index.contended)
     }
 
-    /// The earliest time at which a stamp would end a lease or a wait.
-    #[must_use]
-    pub fn next_sweep(&self) -> Option<ClusterTime> {
-        self.index.next()
-    }
-
     /// The earliest time at which a stamp would forget a nonce. One step forgets a limited number:
     /// a time that has passed means a backlog.
     #[must_use]

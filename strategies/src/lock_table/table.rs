@@ -119,7 +119,7 @@ impl LockTable {
     fn admit(&mut self, key: Key, request: &LockRequest) -> Result<Effect, Refusal> {
         let (config, now, keys) = (&self.config, self.now, self.rows.len());
         if !self.nonces.accepts(request.seen, config.group, now, config.nonce_memory_ms) {
-            return Err(Refusal::Stale { group: config.group, now });
+            return Err(Refusal::Stale);
         }
         check_limit(self.nonces.len(), config.nonces_max, Bound::Nonces)?;
         let position = self.last_position + 1;

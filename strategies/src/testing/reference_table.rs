@@ -130,7 +130,6 @@ impl ReferenceTable {
             .or_else(|| differ("sizes", table.sizes(), self.sizes()))
             .or_else(|| differ("leases", table.has_leases(), self.sizes().keys > 0))
             .or_else(|| differ("due", table.next_due(), self.next_due()))
-            .or_else(|| differ("sweep", table.next_sweep(), self.next_sweep()))
             .or_else(|| differ("forget", table.next_forget(), self.next_forget()))
             .or_else(|| differ("processes", waiting, self.processes_waiting()))
             .or_else(of_keys)
@@ -231,7 +230,7 @@ impl ReferenceTable {
             }
         };
         if !fresh {
-            return refuse(Refusal::Stale { group, now: ClusterTime(self.now) });
+            return refuse(Refusal::Stale);
         }
         let limit = |what, limit| refuse(Refusal::Limit { what, limit });
         if self.full() {
@@ -361,13 +360,6 @@ impl ReferenceTable {
         };
         let ends = self.acquisitions.iter().filter(waited).filter_map(|a| a.granted);
         ends.map(|granted| ClusterTime(granted.2)).min()
-    }
-
-    /// As [`LockTable::next_sweep`].
-    #[must_use]
-    pub fn next_sweep(&self) -> Option<ClusterTime> {
-        let ends = self.acquisitions.iter().map(|a| a.granted.map_or(a.deadline, |g| Some(g.2)));
-        ends.flatten().min().map(ClusterTime)
     }
 
     /// As [`LockTable::next_forget`].

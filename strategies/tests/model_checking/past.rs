@@ -219,7 +219,7 @@ impl Past {
             Effect::Refused { reason, .. } => match reason {
                 Refusal::Spent(Ended::Unlocked) => seen::LATE_LOCK_REFUSED,
                 Refusal::Spent(Ended::Withdrawn) => seen::UNLOCK_BEFORE_LOCK,
-                Refusal::Stale { .. } => seen::STALE_REFUSED,
+                Refusal::Stale => seen::STALE_REFUSED,
                 _ => return,
             },
         };

@@ -159,10 +159,8 @@ fn next_due_is_of_leases_with_waiters() {
     let mut bench = Bench::new();
     bench.lock(0, 1, 100, Wait::No);
     assert_eq!(bench.table.next_due(), None);
-    assert_eq!(bench.table.next_sweep(), Some(ClusterTime(100)));
     bench.lock(0, 2, 100, Wait::Ms(30));
     assert_eq!(bench.table.next_due(), Some(ClusterTime(100)));
-    assert_eq!(bench.table.next_sweep(), Some(ClusterTime(30)));
     bench.apply(20, &extend("k", 1, 100));
     assert_eq!(bench.table.next_due(), Some(ClusterTime(120)));
     bench.noop(30);

@@ -12,7 +12,7 @@ use crate::{
 /// lengthens a lease by at most this plus the leaderless time.
 pub(super) const STAMP_EVERY: Duration = Duration::from_millis(500);
 
-/// Leases without waiters, and nonces that may be forgotten, are swept at least this often.
+/// Nonces that may be forgotten are swept at least this often.
 pub(super) const SWEEP_EVERY: Duration = Duration::from_secs(10);
 
 /// While nonces are overdue to be forgotten, a stamp goes out this often: one step forgets a
@@ -65,12 +65,11 @@ impl LeaderClock {
         let wanted =
             table.has_leases() && (!planted!(StampsForWaitersOnly) || table.sizes().waiters > 0);
         let stamp = wanted.then(|| next(STAMP_EVERY));
-        let sweep = table.next_sweep().map(|_| next(SWEEP_EVERY));
         let forget = table.next_forget().map(|at| {
             let backlog = at <= last;
             if backlog { next(FORGET_EVERY) } else { at.max(next(SWEEP_EVERY)) }
         });
-        let due = [contended, stamp, sweep, forget].into_iter().flatten().min();
+        let due = [contended, stamp, forget].into_iter().flatten().min();
         due.filter(|due| *due <= TIME_MAX)
     }
 }

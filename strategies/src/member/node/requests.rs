@@ -110,7 +110,7 @@ fn event(effect: &Effect, process: ProcessId) -> Option<Event> {
             Some(match *reason {
                 Refusal::Held => Event::Held { nonce },
                 Refusal::Spent(_) => Event::Ended { nonce },
-                Refusal::Stale { .. } => Event::Stale { nonce },
+                Refusal::Stale => Event::Stale { nonce },
                 Refusal::Limit { what, limit } => {
                     Event::Limit { nonce: Some(nonce), what: what.name(), limit }
                 }

@@ -154,7 +154,7 @@ impl Ledger {
                 let known = self.ended.contains_key(&request.nonce);
                 assert!(known, "refused as {ended:?}, though it never ended: {request:?}");
             }
-            Refusal::Stale { .. } | Refusal::Limit { .. } => {}
+            Refusal::Stale | Refusal::Limit { .. } => {}
         }
     }
 
@@ -235,7 +235,7 @@ impl Ledger {
 impl Coverage {
     fn refused(&mut self, reason: &Refusal) {
         match reason {
-            Refusal::Stale { .. } => self.reach("stale LOCK refused"),
+            Refusal::Stale => self.reach("stale LOCK refused"),
             Refusal::Spent(Ended::Unlocked) => self.reach("repeated nonce after its unlock"),
             Refusal::Limit { .. } => self.reach("limit reached"),
             Refusal::Spent(Ended::Withdrawn) => self.reach("LOCK after its withdrawal"),

@@ -382,7 +382,7 @@ fn refusal(word: &str) -> Option<Refusal> {
     Some(match word {
         "held" => Refusal::Held,
         "spent" => Refusal::Spent(Ended::Unlocked),
-        "stale" => Refusal::Stale { group: 0, now: ClusterTime(0) },
+        "stale" => Refusal::Stale,
         "waiters" => Refusal::Limit { what: Bound::WaitersPerKey, limit: 0 },
         "nonces" => Refusal::Limit { what: Bound::Nonces, limit: 0 },
         _ => return None,
