@@ -72,9 +72,9 @@ pub(crate) fn feed(bytes: &[u8]) -> u32 {
 /// Whether it is a frame. Live nodes' frames must be.
 pub(super) fn frame(bytes: &[u8]) -> bool {
     let Ok((header, bodies)) = wire::decode(bytes) else { return false };
-    let mut again = wire::encode_header(&header);
+    let mut again = wire::encode(&header);
     for body in &bodies {
-        again.extend(wire::encode_body(body));
+        again.extend(wire::encode(body));
         if let Body::Raft(message) = body {
             mirrored(message);
         }

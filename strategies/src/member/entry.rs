@@ -3,12 +3,12 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::wire::{VERSION, encode_onto};
+use super::wire::{DecodeError, VERSION, encode_onto, versioned};
 use crate::lock_table::{ClusterTime, Command};
 
 /// The most commands that one entry holds: enough to make the cost of an entry small beside them,
 /// and few enough to bound the size of a log by the number of its entries.
-pub(super) const COMMANDS_MAX: usize = 16;
+const COMMANDS_MAX: usize = 16;
 
 /// Enough for sixteen commands with short keys. A buffer that grows costs the `fan` workload more
 /// than a tenth of its pairs.
@@ -30,19 +30,14 @@ pub(super) struct Batch {
 }
 
 impl Stamped {
-    pub(super) fn decode(bytes: &[u8]) -> Result<Self, EntryError> {
-        match bytes.first() {
-            Some(&VERSION) => {}
-            Some(&version) => return Err(EntryError::Version(version)),
-            None => return Err(EntryError::Malformed),
-        }
-        let malformed = |_| EntryError::Malformed;
-        let (stamp, mut rest) = postcard::take_from_bytes(&bytes[1..]).map_err(malformed)?;
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let malformed = |_| DecodeError::Malformed;
+        let (stamp, mut rest) = postcard::take_from_bytes(versioned(bytes)?).map_err(malformed)?;
         // Hardly a command is shorter than 24 bytes.
         let mut commands = Vec::with_capacity((1 + rest.len() / 24).min(COMMANDS_MAX));
         while commands.is_empty() || !rest.is_empty() {
             if commands.len() == COMMANDS_MAX {
-                return Err(EntryError::Malformed);
+                return Err(DecodeError::Malformed);
             }
             let (command, after) = postcard::take_from_bytes(rest).map_err(malformed)?;
             commands.push(command);
@@ -70,22 +65,18 @@ impl Batch {
         Self { count: 1, bytes }
     }
 
-    /// Adds another command, unless the entry would become longer than `bytes_max`. Returns
-    /// whether it was added.
+    /// Adds another command, unless the entry is full or would become longer than `bytes_max`.
+    /// Returns whether it was added.
     pub(super) fn add(&mut self, command: &Command, bytes_max: usize) -> bool {
         let end = self.bytes.len();
         encode_onto(&mut self.bytes, command);
-        let fits = self.bytes.len() <= bytes_max;
+        let fits = self.count < COMMANDS_MAX && self.bytes.len() <= bytes_max;
         if fits {
             self.count += 1;
         } else {
             self.bytes.truncate(end);
         }
         fits
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.count
     }
 
     /// Its bytes, which the log keeps without spare capacity.
@@ -106,27 +97,14 @@ pub(super) enum MemberChange {
     Forget { id: u64 },
 }
 
-/// Why an entry cannot be applied. The member stops before applying it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum EntryError {
-    #[error("log entry of version {0}, this build knows {VERSION}: upgrade this member")]
-    Version(u8),
-    #[error("log entry does not decode")]
-    Malformed,
-}
-
 pub(super) fn encode<T: Serialize>(value: &T) -> Vec<u8> {
     let mut bytes = vec![VERSION];
     encode_onto(&mut bytes, value);
     bytes
 }
 
-pub(super) fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, EntryError> {
-    match bytes.split_first() {
-        Some((&VERSION, rest)) => postcard::from_bytes(rest).map_err(|_| EntryError::Malformed),
-        Some((&version, _)) => Err(EntryError::Version(version)),
-        None => Err(EntryError::Malformed),
-    }
+pub(super) fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, DecodeError> {
+    postcard::from_bytes(versioned(bytes)?).map_err(|_| DecodeError::Malformed)
 }
 
 #[cfg(test)]
@@ -141,7 +119,7 @@ mod tests {
         assert_eq!(Stamped::decode(&bytes), Ok(stamped));
         let mut bytes = bytes;
         bytes[0] = 3;
-        assert_eq!(Stamped::decode(&bytes), Err(EntryError::Version(3)));
+        assert_eq!(Stamped::decode(&bytes), Err(DecodeError::Version(3)));
     }
 
     fn drop_waiters(process: u64) -> Command {
@@ -165,11 +143,12 @@ mod tests {
             let commands = Stamped::decode(&of(count)).unwrap().commands;
             assert_eq!(commands, (0..count as u64).map(drop_waiters).collect::<Vec<_>>());
         }
-        let mut many = of(COMMANDS_MAX + 1);
-        assert_eq!(Stamped::decode(&many), Err(EntryError::Malformed));
+        let mut many = of(COMMANDS_MAX);
+        encode_onto(&mut many, &drop_waiters(0));
+        assert_eq!(Stamped::decode(&many), Err(DecodeError::Malformed));
         many.truncate(2);
-        assert_eq!(Stamped::decode(&many), Err(EntryError::Malformed), "a stamp alone");
-        assert_eq!(Stamped::decode(&[]), Err(EntryError::Malformed));
+        assert_eq!(Stamped::decode(&many), Err(DecodeError::Malformed), "a stamp alone");
+        assert_eq!(Stamped::decode(&[]), Err(DecodeError::Malformed));
     }
 
     #[test]
@@ -177,7 +156,10 @@ mod tests {
         let mut batch = Batch::new(ClusterTime(7), &drop_waiters(0));
         assert!(batch.add(&drop_waiters(1), of(2).len()));
         assert!(!batch.add(&drop_waiters(2), of(3).len() - 1));
-        assert_eq!(batch.len(), 2);
         assert_eq!(batch.into_bytes(), of(2));
+        let mut full = Batch::new(ClusterTime(7), &drop_waiters(0));
+        assert!((1..COMMANDS_MAX as u64).all(|n| full.add(&drop_waiters(n), usize::MAX)));
+        assert!(!full.add(&drop_waiters(0), usize::MAX));
+        assert_eq!(full.into_bytes(), of(COMMANDS_MAX));
     }
 }

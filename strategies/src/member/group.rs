@@ -28,10 +28,10 @@ pub(crate) use self::view::{EntryView, GroupView};
 pub(super) use self::{apply::Output, validate::Invalid};
 use self::{apply::Restored, commits::wants_no_reply, leader_clock::LeaderClock};
 use super::{
-    entry::{self, EntryError, MemberChange},
+    entry::{self, MemberChange},
     log_store::VolatileLog,
     options::{HEARTBEAT_TICKS, Timing},
-    wire::RaftMessage,
+    wire::{DecodeError, RaftMessage},
 };
 use crate::{
     Instant,
@@ -325,7 +325,7 @@ fn conf_change(change: Option<&MemberChange>) -> ConfChangeV2 {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum GroupError {
     #[error("cannot apply the log")]
-    Entry(#[from] EntryError),
+    Entry(#[from] DecodeError),
     #[error("cannot restore the group's snapshot")]
     Snapshot(#[from] SnapshotError),
     #[error(

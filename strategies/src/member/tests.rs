@@ -44,7 +44,7 @@ fn header(from: u64, to: u64, group: u128) -> Header<'static> {
 }
 
 fn frame(header: &Header<'_>, body: &Body) -> Vec<u8> {
-    let mut frame = wire::encode_header(header);
-    frame.extend(wire::encode_body(body));
+    let mut frame = wire::encode(header);
+    frame.extend(wire::encode(body));
     frame
 }

@@ -130,13 +130,22 @@ pub(super) struct Chunk {
     pub(super) bytes: Bytes,
 }
 
-/// Why a frame was dropped.
+/// Why bytes of a member were refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum FrameError {
-    #[error("frame of version {0}, this build knows {VERSION}")]
+pub(super) enum DecodeError {
+    #[error("version {0}, this build knows {VERSION}: upgrade the older member")]
     Version(u8),
-    #[error("frame does not decode")]
+    #[error("does not decode")]
     Malformed,
+}
+
+/// The bytes behind the version.
+pub(super) fn versioned(bytes: &[u8]) -> Result<&[u8], DecodeError> {
+    match bytes.split_first() {
+        Some((&VERSION, rest)) => Ok(rest),
+        Some((&version, _)) => Err(DecodeError::Version(version)),
+        None => Err(DecodeError::Malformed),
+    }
 }
 
 /// Appends the encoded `value` to `bytes`, by slices: postcard's writer for collections appends
@@ -146,32 +155,20 @@ pub(super) fn encode_onto<T: Serialize>(bytes: &mut Vec<u8>, value: &T) {
 }
 
 #[cfg(any(test, feature = "testing"))]
-pub(super) fn encode_header(header: &Header<'_>) -> Vec<u8> {
+pub(super) fn encode<T: Serialize>(value: &T) -> Vec<u8> {
     let mut bytes = Vec::new();
-    encode_onto(&mut bytes, header);
-    bytes
-}
-
-#[cfg(any(test, feature = "testing"))]
-pub(super) fn encode_body(body: &Body) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    encode_onto(&mut bytes, body);
+    encode_onto(&mut bytes, value);
     bytes
 }
 
 /// Decodes a frame whole: one bad body condemns it.
-pub(super) fn decode(frame: &[u8]) -> Result<(Header<'_>, Vec<Body>), FrameError> {
-    match frame.first() {
-        Some(&VERSION) => {}
-        Some(&version) => return Err(FrameError::Version(version)),
-        None => return Err(FrameError::Malformed),
-    }
-    let (header, mut rest) =
-        postcard::take_from_bytes::<Header<'_>>(frame).map_err(|_| FrameError::Malformed)?;
+pub(super) fn decode(frame: &[u8]) -> Result<(Header<'_>, Vec<Body>), DecodeError> {
+    versioned(frame)?;
+    let malformed = |_| DecodeError::Malformed;
+    let (header, mut rest) = postcard::take_from_bytes::<Header<'_>>(frame).map_err(malformed)?;
     let mut bodies = Vec::new();
     while !rest.is_empty() {
-        let (body, after) =
-            postcard::take_from_bytes::<Body>(rest).map_err(|_| FrameError::Malformed)?;
+        let (body, after) = postcard::take_from_bytes(rest).map_err(malformed)?;
         bodies.push(body);
         rest = after;
     }
@@ -188,26 +185,26 @@ mod tests {
 
     #[test]
     fn frame_carries_many_bodies() {
-        let mut frame = encode_header(&header());
+        let mut frame = encode(&header());
         let bodies = vec![Body::Removed, Body::Pledge { forming: 9 }, Body::Request(Command::Noop)];
         for body in &bodies {
-            frame.extend(encode_body(body));
+            frame.extend(encode(body));
         }
         assert_eq!(decode(&frame), Ok((header(), bodies)));
     }
 
     #[test]
     fn unknown_version_is_not_malformed() {
-        assert_eq!(decode(&[9, 0, 0]), Err(FrameError::Version(9)));
-        assert_eq!(decode(&[]), Err(FrameError::Malformed));
-        assert_eq!(decode(&[VERSION, 255, 255, 255]), Err(FrameError::Malformed));
+        assert_eq!(decode(&[9, 0, 0]), Err(DecodeError::Version(9)));
+        assert_eq!(decode(&[]), Err(DecodeError::Malformed));
+        assert_eq!(decode(&[VERSION, 255, 255, 255]), Err(DecodeError::Malformed));
     }
 
     #[test]
     fn no_bytes_make_the_decoder_panic() {
         proptest::proptest!(|(bytes: Vec<u8>)| {
             let _ = decode(&bytes);
-            let mut frame = encode_header(&header());
+            let mut frame = encode(&header());
             frame.extend(&bytes);
             let _ = decode(&frame);
         });

@@ -14,7 +14,7 @@ use crate::{
     member::{
         options::{Members, listed},
         peers::{FRESH, Peers},
-        wire::FrameError,
+        wire::DecodeError,
     },
 };
 
@@ -33,7 +33,7 @@ pub(super) struct Reports {
     /// Processes of other clusters that were warned of, and how each is described.
     foreign: Causes<String>,
     /// Senders of frames that do not decode, each with the latest error.
-    undecodable: Causes<FrameError>,
+    undecodable: Causes<DecodeError>,
     /// The sizes and bounds of invitations that were warned of.
     options: BTreeSet<(usize, u64)>,
     /// Why peers are not connected, as far as the channel knows.
@@ -206,7 +206,7 @@ impl Formation {
         &mut self,
         now: Instant,
         peer: &NodeName,
-        error: FrameError,
+        error: DecodeError,
     ) {
         if self.reports.undecodable.note(now, peer, error) {
             tracing::warn!(%peer, %error, "dropped a frame");

@@ -9,7 +9,7 @@ use super::Group;
 use crate::{
     DURATION_MAX, Drift, Instant,
     lock_table::{ClusterTime, Command, Effect, TableConfig},
-    member::entry::{Batch, COMMANDS_MAX},
+    member::entry::Batch,
     wait::whole_ms,
 };
 
@@ -66,9 +66,7 @@ impl Group {
         let mut batch: Option<Batch> = None;
         let entry_of = |batch: Batch| Entry { data: batch.into_bytes(), ..Entry::default() };
         for (requester, command) in commands {
-            let is_added = batch
-                .as_mut()
-                .is_some_and(|batch| batch.len() < COMMANDS_MAX && batch.add(&command, bytes_max));
+            let is_added = batch.as_mut().is_some_and(|batch| batch.add(&command, bytes_max));
             if !is_added && let Some(full) = batch.replace(Batch::new(stamp, &command)) {
                 entries.push(entry_of(full));
             }

@@ -11,8 +11,8 @@ use raft::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Group, GroupError, Invalid, LeaderClock, RaftMessage, StateRole, conf_change,
-    entry::{self, EntryError, MemberChange, Stamped},
+    DecodeError, Group, GroupError, Invalid, LeaderClock, RaftMessage, StateRole, conf_change,
+    entry::{self, MemberChange, Stamped},
 };
 use crate::{
     Instant,
@@ -53,7 +53,7 @@ impl State {
         let Self { table, roster } = entry::decode(bytes)?;
         let mut names = BTreeMap::new();
         for (id, name) in roster {
-            names.insert(id, NodeName::new(name).map_err(|_| EntryError::Malformed)?);
+            names.insert(id, NodeName::new(name).map_err(|_| DecodeError::Malformed)?);
         }
         Ok((LockTable::restore(&table)?, names))
     }
@@ -178,7 +178,7 @@ impl Group {
     /// decoded again when it is applied. A snapshot is kept decoded until the turn installs it: of
     /// a large table that takes long.
     pub(super) fn check_payloads(&mut self, message: &Message) -> Result<(), Invalid> {
-        let is_malformed = |entry| matches!(read(entry), Err(EntryError::Malformed));
+        let is_malformed = |entry| matches!(read(entry), Err(DecodeError::Malformed));
         if message.get_entries().iter().any(is_malformed) {
             return Err(Invalid::Payload);
         }
@@ -188,7 +188,7 @@ impl Group {
         }
         match State::read(&snapshot.data) {
             Ok(state) => self.checked = Some((snapshot.data.clone(), state)),
-            Err(GroupError::Entry(EntryError::Version(_)))
+            Err(GroupError::Entry(DecodeError::Version(_)))
             | Err(GroupError::Snapshot(SnapshotError::Version(_))) => {}
             Err(_) => return Err(Invalid::Payload),
         }
@@ -285,7 +285,7 @@ pub(super) enum Payload {
 }
 
 /// Reads an entry, whether it may enter the log or is applied.
-pub(super) fn read(entry: &Entry) -> Result<Payload, EntryError> {
+pub(super) fn read(entry: &Entry) -> Result<Payload, DecodeError> {
     Ok(match entry.entry_type {
         EntryType::EntryNormal if entry.data.is_empty() => Payload::Nothing,
         EntryType::EntryNormal => Payload::Commands(Stamped::decode(&entry.data)?),
@@ -293,7 +293,7 @@ pub(super) fn read(entry: &Entry) -> Result<Payload, EntryError> {
         _ => {
             let change = entry::decode(&entry.context)?;
             if let MemberChange::Learn { name, .. } = &change {
-                NodeName::new(name).map_err(|_| EntryError::Malformed)?;
+                NodeName::new(name).map_err(|_| DecodeError::Malformed)?;
             }
             Payload::Change(Some(change))
         }

@@ -192,9 +192,9 @@ mod tests {
             let bytes = vec![7; filling].into();
             Body::Chunk(wire::Chunk { transfer: u64::MAX, index: 1, count: 2, bytes })
         };
-        let around = wire::encode_body(&chunk(bytes)).len() - bytes;
+        let around = wire::encode(&chunk(bytes)).len() - bytes;
         let body = chunk(bytes - around);
-        assert_eq!(wire::encode_body(&body).len(), bytes);
+        assert_eq!(wire::encode(&body).len(), bytes);
         body
     }
 

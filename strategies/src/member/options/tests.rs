@@ -73,9 +73,9 @@ fn an_invitation_fits_into_a_frame() {
             to: id,
             group: u128::MAX,
         };
-        let mut frame = wire::encode_header(&header);
+        let mut frame = wire::encode(&header);
         let forming = Forming { id: u128::MAX, members, table: bounds };
-        frame.extend(wire::encode_body(&Body::Invite(forming)));
+        frame.extend(wire::encode(&Body::Invite(forming)));
         let least =
             (frame.len()..6000).find(|limit| refused_on(&options, *limit).is_none()).unwrap();
         assert_eq!(least, options.members.invitation_bytes(), "it may fill the frame");

@@ -36,8 +36,8 @@ impl Reader {
 
     /// How many of these bodies the follower counts as dropped, in a frame from `name`.
     fn dropped_from(&mut self, name: &str, header: &Header<'_>, bodies: &[Body]) -> u64 {
-        let mut frame = wire::encode_header(header);
-        bodies.iter().for_each(|body| frame.extend(wire::encode_body(body)));
+        let mut frame = wire::encode(header);
+        bodies.iter().for_each(|body| frame.extend(wire::encode(body)));
         self.dropped_bytes(name, &frame)
     }
 
@@ -114,7 +114,8 @@ fn process_of_another_version_is_named() {
     let now = outsider.0.now;
     outsider.0.node("b").receive(now, &name_of("a"), &[3]);
     outsider.0.run(2_000);
-    let cause = "waiting for a (dropped its frames: frame of version 3, this build knows 2)";
+    let cause = "waiting for a (dropped its frames: version 3, this build knows 2: upgrade the older \
+                 member)";
     assert_eq!(events.with(cause).len(), 1, "{events:?}");
 }
 

@@ -174,9 +174,9 @@ impl Run {
             to: if rare(choices) { choices.near(0) } else { me },
             group: if !rare(choices) { victim.group } else { u128::from(choices.byte()) },
         };
-        let mut frame = wire::encode_header(&header);
+        let mut frame = wire::encode(&header);
         for _ in 0..=choices.below(3) {
-            frame.extend(wire::encode_body(&victim.body(choices)));
+            frame.extend(wire::encode(&victim.body(choices)));
         }
         if rare(choices) {
             frame.extend_from_slice(choices.slice());
