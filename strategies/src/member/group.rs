@@ -167,10 +167,6 @@ impl Group {
         self.raw.raft.term
     }
 
-    pub(super) fn name_of(&self, id: u64) -> Option<&NodeName> {
-        self.roster.get(&id)
-    }
-
     /// The incarnations that are in the configuration, with the names.
     pub(super) fn roster(&self) -> &BTreeMap<u64, NodeName> {
         &self.roster

@@ -25,7 +25,7 @@ pub(super) fn next_change(
 /// A learner that restarted before it could vote.
 fn forget(group: &Group, peers: &Peers) -> Option<MemberChange> {
     let mut restarted = group.learners().iter().filter(|id| {
-        group.name_of(**id).is_some_and(|name| peers.is_replaced(name, **id, group.id()))
+        group.roster().get(*id).is_some_and(|name| peers.is_replaced(name, **id, group.id()))
     });
     restarted.next().map(|&id| MemberChange::Forget { id })
 }
@@ -34,7 +34,7 @@ fn forget(group: &Group, peers: &Peers) -> Option<MemberChange> {
 fn replace(me: u64, group: &Group) -> Option<MemberChange> {
     let mut ready = group.learners().iter().filter(|id| group.has_caught_up(**id));
     ready.find_map(|&new| {
-        let name = group.name_of(new)?;
+        let name = group.roster().get(&new)?;
         let mut voters = group.roster().iter().filter(|(id, _)| group.is_voter(**id));
         let (&old, _) = voters.find(|(_, voter)| *voter == name)?;
         (old != me).then_some(MemberChange::Replace { old, new })
@@ -73,7 +73,7 @@ pub(super) fn majority_is_replaced(
     };
     group.halves().any(|voters| {
         let ended = voters.iter().filter(|&&id| {
-            group.name_of(id).is_some_and(|voter| {
+            group.roster().get(&id).is_some_and(|voter| {
                 peers.is_replaced(voter, id, group.id()) || (leaderless && replaced(voter, id))
             })
         });

@@ -39,11 +39,8 @@ pub(crate) enum Members {
     /// Exactly these names; each runs once at a time, and a restarted one replaces its old
     /// incarnation.
     Named(BTreeSet<NodeName>),
-    /// Any this many processes that find each other over the channel, as in the original. The first
-    /// group that forms fixes the names: a lost member is replaced only by a process of its name.
-    ///
-    /// For demonstrations: sets of processes that do not see each other form several groups. With
-    /// a generated name a restarted process is a stranger, so the group loses a member for good.
+    /// Any this many processes that find each other over the channel; the first group that forms
+    /// fixes the names.
     Sized(u32),
 }
 

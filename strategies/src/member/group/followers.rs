@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use gaggle_channels::NodeName;
 use raft::{ProgressState, SnapshotStatus};
 
 use super::Group;
@@ -32,8 +33,11 @@ impl Group {
         }
     }
 
-    pub(in crate::member) fn report_unreachable(&mut self, id: u64) {
-        self.raw.report_unreachable(id);
+    /// The way to a peer is closed.
+    pub(in crate::member) fn unreachable(&mut self, peer: &NodeName) {
+        for (id, _) in self.roster.iter().filter(|(_, name)| *name == peer) {
+            self.raw.report_unreachable(*id);
+        }
     }
 
     /// Whether this leader has sent a snapshot to a peer that has not acknowledged it.

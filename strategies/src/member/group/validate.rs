@@ -110,14 +110,11 @@ fn check_append(raft: &Raft<VolatileLog>, m: &Message) -> Result<(), Invalid> {
     if m.term < raft.term {
         return Ok(());
     }
-    let committed = raft.raft_log.committed;
-    // Entries of this turn are committed before they are stored. The engine
-    // returns term 0 for missing entries.
-    let contradicts = |index: u64, term: u64| {
-        index <= committed && raft.raft_log.term(index).is_ok_and(|ours| ours != 0 && ours != term)
-    };
-    let entries = m.get_entries().iter();
-    if entries.take_while(|e| e.index <= committed).any(|e| contradicts(e.index, e.term)) {
+    // Entries of this turn are committed before they are stored. The engine returns term 0 for
+    // missing entries.
+    let log = &raft.raft_log;
+    let mut known = m.get_entries().iter().take_while(|e| e.index <= log.committed);
+    if known.any(|e| log.term(e.index).is_ok_and(|ours| ours != 0 && ours != e.term)) {
         return Err(Invalid::Committed);
     }
     Ok(())

@@ -51,12 +51,7 @@ impl Node {
 
     /// The way to a peer is closed: the engine probes it instead of streaming to it.
     pub(crate) fn unreachable(&mut self, peer: &NodeName) {
-        let Some(group) = &mut self.group else { return };
-        let roster = group.roster().iter();
-        let ids: Vec<u64> = roster.filter(|(_, name)| *name == peer).map(|(id, _)| *id).collect();
-        for id in ids {
-            group.report_unreachable(id);
-        }
+        self.group.iter_mut().for_each(|group| group.unreachable(peer));
     }
 
     fn take_body(&mut self, now: Instant, from: &NodeName, header: &Header<'_>, body: Body) {
