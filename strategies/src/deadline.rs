@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::{Error, Instant, Lock};
+use crate::{Error, Instant, Lock, options::check_option};
 
 /// The granting side counts whole milliseconds.
 const ROUNDING: Duration = Duration::from_millis(1);
@@ -29,13 +29,8 @@ impl Drift {
     ///
     /// [`Error::InvalidOptions`] naming `drift`.
     pub fn from_ppm(ppm: u32) -> Result<Self, Error> {
-        if ppm > 400_000 {
-            return Err(Error::InvalidOptions {
-                field: "drift",
-                value: format!("{ppm} ppm"),
-                limit: "0 to 400000 ppm".into(),
-            });
-        }
+        let value = format_args!("{ppm} ppm");
+        check_option("drift", ppm <= 400_000, value, "0 to 400000 ppm")?;
         Ok(Self { ppm })
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{Error, Inspection, LABEL_BYTES_MAX, Owner};
+use crate::{Error, Inspection, Owner, options::check_text};
 
 /// Checks the reason of a force-unlock, before any I/O.
 ///
@@ -17,14 +17,7 @@ use crate::{Error, Inspection, LABEL_BYTES_MAX, Owner};
 ///
 /// [`Error::InvalidOptions`] naming `reason`, above 256 bytes.
 pub fn check_reason(reason: &str) -> Result<(), Error> {
-    if reason.len() <= LABEL_BYTES_MAX {
-        return Ok(());
-    }
-    Err(Error::InvalidOptions {
-        field: "reason",
-        value: format!("{} bytes", reason.len()),
-        limit: format!("0 to {LABEL_BYTES_MAX} bytes"),
-    })
+    check_text("reason", reason)
 }
 
 /// The note for the holder whose lock was ended `by` another process, for

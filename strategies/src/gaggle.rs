@@ -88,9 +88,9 @@ impl Gaggle {
     ///
     /// # Errors
     ///
-    /// [`Error::Closed`], [`Error::Failed`], [`Error::Limit`], [`Error::Unavailable`].
-    pub async fn sizes(&self) -> Result<MemberSizes, Error> {
-        self.member.sizes().await
+    /// [`Error::Closed`], [`Error::Failed`].
+    pub fn sizes(&self) -> Result<MemberSizes, Error> {
+        self.member.sizes()
     }
 }
 

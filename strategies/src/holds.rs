@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeMap, btree_map},
     sync::{
         Arc, OnceLock, PoisonError,
-        atomic::{AtomicU8, AtomicUsize, Ordering},
+        atomic::{AtomicUsize, Ordering},
     },
 };
 
@@ -54,25 +54,15 @@ struct Entry {
 /// Raised once, when the lock is lost.
 #[derive(Debug, Default)]
 struct Signal {
-    /// 0, or the first cause.
-    lost: AtomicU8,
-    /// Set before a forced loss is raised.
-    note: OnceLock<Arc<str>>,
+    /// The first cause, with the note of a force-unlock.
+    lost: OnceLock<(LossCause, Option<Arc<str>>)>,
     raised: Notify,
 }
 
-const ENDED: u8 = 1;
-const FORCED: u8 = 2;
-const EXPIRED: u8 = 3;
-
 impl Signal {
     /// `note`: of a force-unlock. Returns whether it was not raised before.
-    fn raise(&self, cause: u8, note: Option<&Arc<str>>) -> bool {
-        if let Some(note) = note {
-            self.note.get_or_init(|| note.clone());
-        }
-        let order = Ordering::SeqCst;
-        let first = self.lost.compare_exchange(0, cause, order, order).is_ok();
+    fn raise(&self, cause: LossCause, note: Option<&Arc<str>>) -> bool {
+        let first = self.lost.set((cause, note.cloned())).is_ok();
         if first {
             self.raised.notify_waiters();
         }
@@ -105,25 +95,25 @@ impl Holds {
     /// Marks the acquisitions of this key and nonce lost, up to this token: a later one stays
     /// valid. Returns whether one was watched.
     pub fn lose(&self, key: &Arc<str>, nonce: Nonce, token: u64) -> bool {
-        self.raise((key, nonce, token), ENDED, None)
+        self.raise((key, nonce, token), LossCause::Ended, None)
     }
 
     /// As [`lose`](Self::lose), with the cause [`LossCause::Deadline`]: the lease has ended, and
     /// before it the local deadline has passed.
     pub fn expire(&self, key: &Arc<str>, nonce: Nonce, token: u64) -> bool {
-        self.raise((key, nonce, token), EXPIRED, None)
+        self.raise((key, nonce, token), LossCause::Deadline, None)
     }
 
     /// As [`lose`](Self::lose), with the cause [`LossCause::Forced`], and with the process and the
     /// reason for people.
     pub fn force(&self, key: &Arc<str>, nonce: Nonce, token: u64, note: &Arc<str>) -> bool {
-        self.raise((key, nonce, token), FORCED, Some(note))
+        self.raise((key, nonce, token), LossCause::Forced, Some(note))
     }
 
     fn raise(
         &self,
         (key, nonce, token): (&Arc<str>, Nonce, u64),
-        cause: u8,
+        cause: LossCause,
         note: Option<&Arc<str>>,
     ) -> bool {
         if !self.are_watched() {
@@ -148,7 +138,7 @@ impl Holds {
     pub fn lose_all(&self) -> Vec<Lock> {
         let all = |entry: &Entry| (entry.signal.clone(), entry.lock.clone());
         let losing: Vec<_> = self.lock().values().map(all).collect();
-        let fresh = losing.into_iter().filter(|(signal, _)| signal.raise(ENDED, None));
+        let fresh = losing.into_iter().filter(|(signal, _)| signal.raise(LossCause::Ended, None));
         fresh.map(|(_, lock)| lock).collect()
     }
 
@@ -181,20 +171,14 @@ impl LossWatch {
     /// the lease, which the local deadline precedes.
     #[must_use]
     pub fn cause(&self) -> Option<LossCause> {
-        match self.signal.lost.load(Ordering::SeqCst) {
-            0 => None,
-            FORCED => Some(LossCause::Forced),
-            EXPIRED => Some(LossCause::Deadline),
-            _ => Some(LossCause::Ended),
-        }
+        self.signal.lost.get().map(|(cause, _)| *cause)
     }
 
     /// The process that force-unlocked the lock and its reason, for people: `web-3, pid 711: it
     /// hangs`. `None` after any other loss.
     #[must_use]
     pub fn note(&self) -> Option<Arc<str>> {
-        let is_forced = self.cause() == Some(LossCause::Forced);
-        self.signal.note.get().filter(|_| is_forced).cloned()
+        self.signal.lost.get()?.1.clone()
     }
 
     /// Completes when the lock is lost; never, if it is not.

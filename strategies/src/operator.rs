@@ -4,9 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use crate::{Error, Inspection, PAGE_MAX};
-
-pub(crate) use crate::forced::{check_reason, forced_note as note, log_forced};
+use crate::{Error, Inspection, PAGE_MAX, options::check_option};
 
 const PAGE_DEFAULT: usize = 100;
 
@@ -33,8 +31,8 @@ const PAGE_DEFAULT: usize = 100;
 /// # For implementors
 ///
 /// Check input with [`ListOptions::check`], [`check_key`](crate::check_key) and
-/// [`check_reason`] before any I/O. Notify the holder with
-/// [`Holds::force`](crate::Holds::force), and log with [`log_forced`].
+/// [`check_reason`](crate::check_reason) before any I/O. Notify the holder with
+/// [`Holds::force`](crate::Holds::force), and log with [`log_forced`](crate::log_forced).
 ///
 /// ```
 /// use std::{collections::BTreeMap, sync::{Arc, Mutex}};
@@ -207,11 +205,8 @@ impl ListOptions {
     ///
     /// [`Error::InvalidOptions`] naming `limit`.
     pub fn check(&self) -> Result<(), Error> {
-        if (1..=PAGE_MAX).contains(&self.limit) {
-            return Ok(());
-        }
-        let (value, limit) = (self.limit.to_string(), format!("1 to {PAGE_MAX}"));
-        Err(Error::InvalidOptions { field: "limit", value, limit })
+        let (limit, allowed) = (self.limit, 1..=PAGE_MAX);
+        check_option("limit", allowed.contains(&limit), limit, format_args!("1 to {PAGE_MAX}"))
     }
 }
 

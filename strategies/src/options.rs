@@ -1,6 +1,6 @@
 //! The options of a lock request, and the checks of keys and requests.
 
-use std::time::Duration;
+use std::{fmt::Display, time::Duration};
 
 use crate::{
     DURATION_MAX, DURATION_MIN, Error, KEY_BYTES_MAX, LABEL_BYTES_MAX, MAX_WAIT_MAX, MaxWait,
@@ -85,14 +85,7 @@ impl LockOptions {
         if let MaxWait::AtMost(wait) = self.max_wait {
             check_span("max_wait", wait, Duration::ZERO, MAX_WAIT_MAX)?;
         }
-        match &self.label {
-            Some(label) if label.len() > LABEL_BYTES_MAX => Err(Error::InvalidOptions {
-                field: "label",
-                value: format!("{} bytes", label.len()),
-                limit: format!("0 to {LABEL_BYTES_MAX} bytes"),
-            }),
-            _ => Ok(()),
-        }
+        check_text("label", self.label.as_deref().unwrap_or_default())
     }
 }
 
@@ -129,6 +122,25 @@ pub(crate) fn check_span(
     }
     let (value, limit) = (in_prose(value), format!("{} to {}", in_prose(min), in_prose(max)));
     Err(Error::InvalidOptions { field, value, limit })
+}
+
+/// Checks an option: the error shows its value and limit.
+pub(crate) fn check_option(
+    field: &'static str,
+    holds: bool,
+    value: impl Display,
+    limit: impl Display,
+) -> Result<(), Error> {
+    let error =
+        || Error::InvalidOptions { field, value: value.to_string(), limit: limit.to_string() };
+    if holds { Ok(()) } else { Err(error()) }
+}
+
+/// Checks a text for people: a label, or a reason.
+pub(crate) fn check_text(field: &'static str, text: &str) -> Result<(), Error> {
+    let (bytes, most) = (text.len(), LABEL_BYTES_MAX);
+    let (value, limit) = (format_args!("{bytes} bytes"), format_args!("0 to {most} bytes"));
+    check_option(field, bytes <= most, value, limit)
 }
 
 /// The check that every strategy makes of a lock request, before any I/O.

@@ -74,8 +74,8 @@ impl Raft {
     /// # Errors
     ///
     /// As [`Gaggle::sizes`](crate::Gaggle::sizes).
-    pub async fn sizes(&self) -> Result<MemberSizes, Error> {
-        self.member.sizes().await
+    pub fn sizes(&self) -> Result<MemberSizes, Error> {
+        self.member.sizes()
     }
 }
 

@@ -120,12 +120,12 @@ impl Backend {
             Inside::Redis(server) => left = server.residue(),
             Inside::Gaggle(all) => {
                 for member in all {
-                    left.extend(of_member(member.sizes().await));
+                    left.extend(of_member(member.sizes()));
                 }
             }
             Inside::Raft(all) => {
                 for member in all {
-                    left.extend(of_member(member.sizes().await));
+                    left.extend(of_member(member.sizes()));
                 }
             }
         }

@@ -10,10 +10,8 @@ use crate::{Error, Instant};
 /// rounds of [`flush`](Self::flush) and [`submit`](Self::submit) until neither does anything, then
 /// [`end_turn`](Self::end_turn).
 pub(crate) trait Backend: Send + 'static {
-    /// Its public state between turns: leader, term, connected.
+    /// Its public state between turns: leader, term, connected, sizes.
     type Status: Clone + Default + PartialEq + Send + Sync + 'static;
-    /// A query that is not about a lock: sizes, for instance.
-    type Query: Send + 'static;
 
     fn profile(&self) -> Profile;
 
@@ -47,10 +45,8 @@ pub(crate) trait Backend: Send + 'static {
     /// When a turn must come although nothing arrives: ticks, keep-alives, reconnecting.
     fn next_wake(&self) -> Option<Instant>;
 
-    fn status(&self) -> Self::Status;
-
-    /// `pending` is the number of pending requests of the core.
-    fn query(&mut self, now: Instant, query: Self::Query, pending: usize);
+    /// Its state after a turn. `pending` is the number of pending requests of the core.
+    fn status(&self, pending: usize) -> Self::Status;
 
     /// Called while closing, once nothing is pending: whether it may be closed now.
     fn leave(&mut self, now: Instant) -> bool {
@@ -59,7 +55,7 @@ pub(crate) trait Backend: Send + 'static {
     }
 
     /// Closes sockets and ends tasks.
-    fn close(self) -> impl Future<Output = ()> + Send;
+    fn close(&mut self) -> impl Future<Output = ()> + Send;
 }
 
 /// Why a handle stopped for good.

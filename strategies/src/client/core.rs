@@ -219,18 +219,14 @@ impl Core {
 
     /// Ends the calls whose time is over, and forgets holds that are past the deadline.
     pub(crate) fn expire(&mut self, now: Instant) {
-        while let Some(caller) = self.requests.first_end(now) {
-            let (of, id) = caller;
-            // The UNLOCK itself goes on.
-            let ended =
-                if matches!(of, Subject::Unlock(_)) { None } else { self.requests.take(of) };
-            let request = match &ended {
-                Some(request) => request,
-                None => self.requests.take_caller(caller).expect("a call that ends is pending"),
-            };
+        while let Some((of, id)) = self.requests.first_end(now) {
+            let request = self.requests.take_caller((of, id)).expect("a call that ends is pending");
             let error = request.silence(self.link.down(), &self.profile);
             self.reply(id, Reply::Failed(error));
-            if let Some(request) = ended {
+            // An UNLOCK itself goes on.
+            if !matches!(of, Subject::Unlock(_))
+                && let Some(request) = self.requests.take(of)
+            {
                 self.take_back(now, &request);
             }
         }

@@ -42,17 +42,17 @@ pub(crate) struct Shared {
 /// Gathers arrivals, runs one turn of core and backend, and delivers its outputs.
 pub(crate) struct Driver<B: Backend> {
     core: Core,
-    /// Taken out when it is closed.
-    backend: Option<B>,
+    backend: B,
     clock: Arc<dyn Clock>,
-    mailbox: Receiver<B::Query>,
+    mailbox: Receiver,
     shared: Arc<Shared>,
     status: watch::Sender<B::Status>,
     replies: BTreeMap<CallId, oneshot::Sender<Reply>>,
     events: Vec<Event>,
     /// The latest reading of the clock.
     now: Instant,
-    closing: Option<Closing>,
+    /// Until when it may go on, once it is closing.
+    closing: Option<Instant>,
     /// Messages taken since this task last yielded.
     taken: usize,
     busy: BusyPoll,
@@ -60,17 +60,11 @@ pub(crate) struct Driver<B: Backend> {
     awaited: bool,
 }
 
-/// A handle that is closing.
-struct Closing {
-    until: Instant,
-    done: Vec<oneshot::Sender<()>>,
-}
-
 impl<B: Backend> Driver<B> {
     pub(crate) fn new(
         backend: B,
         clock: Arc<dyn Clock>,
-        mailbox: Receiver<B::Query>,
+        mailbox: Receiver,
         shared: Arc<Shared>,
         status: watch::Sender<B::Status>,
         seed: u64,
@@ -79,7 +73,7 @@ impl<B: Backend> Driver<B> {
         let now = clock.now();
         Self {
             core: Core::new(profile, seed),
-            backend: Some(backend),
+            backend,
             clock,
             mailbox,
             shared,
@@ -112,7 +106,7 @@ impl<B: Backend> Driver<B> {
             let mut mail = None;
             tokio::select! {
                 biased;
-                () = backend.as_mut().expect(OPEN).arrived() => {}
+                () = backend.arrived() => {}
                 received = mailbox.recv(), if !mailbox.is_disconnected() => mail = received,
                 () = slept => sleep = None,
                 () = yield_now(), if polling => {
@@ -136,8 +130,8 @@ impl<B: Backend> Driver<B> {
 
     /// When a turn must come although nothing arrives.
     pub(crate) fn next_wake(&self) -> Instant {
-        let wake = earlier(self.core.next_wake(), self.backend().next_wake());
-        let wake = earlier(wake, self.closing.as_ref().map(|closing| closing.until));
+        let wake = earlier(self.core.next_wake(), self.backend.next_wake());
+        let wake = earlier(wake, self.closing);
         match wake {
             // Nothing is scheduled: the sleep is cut short by whatever arrives.
             None => self.now.after(std::time::Duration::from_secs(3600)),
@@ -148,7 +142,7 @@ impl<B: Backend> Driver<B> {
 
     /// One turn and its deliveries: everything between two waits. `mail` is what ended the wait. It
     /// breaks where the handle ends.
-    pub(crate) fn step(&mut self, mail: Option<Mail<B::Query>>) -> ControlFlow<()> {
+    pub(crate) fn step(&mut self, mail: Option<Mail>) -> ControlFlow<()> {
         let in_flight = self.core.in_flight();
         // The consensus engine panics on broken invariants: that ends this handle and nothing else.
         let turn = AssertUnwindSafe(|| self.turn(mail));
@@ -164,9 +158,9 @@ impl<B: Backend> Driver<B> {
         if self.may_close() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
-    fn turn(&mut self, mail: Option<Mail<B::Query>>) -> Result<(), Failure> {
+    fn turn(&mut self, mail: Option<Mail>) -> Result<(), Failure> {
         let arrived = self.clock.now();
-        self.backend.as_mut().expect(OPEN).take(arrived, &mut self.events)?;
+        self.backend.take(arrived, &mut self.events)?;
         if let Some(mail) = mail {
             self.take_mail(arrived, mail);
         }
@@ -176,13 +170,12 @@ impl<B: Backend> Driver<B> {
         }
         if self.mailbox.is_disconnected() && self.closing.is_none() {
             // The last handle was dropped: its unlocks are still sent.
-            self.begin_closing(arrived, Vec::new(), None);
+            self.begin_closing(arrived, Vec::new());
         }
         // Read after the last request was taken (contract, rule 3).
         let now = self.clock.now();
         self.now = now;
         let Self { core, backend, events, .. } = self;
-        let backend = backend.as_mut().expect(OPEN);
         loop {
             let again = backend.flush(now, events)?;
             for event in events.drain(..) {
@@ -198,7 +191,7 @@ impl<B: Backend> Driver<B> {
         Ok(())
     }
 
-    fn take_mail(&mut self, now: Instant, mail: Mail<B::Query>) {
+    fn take_mail(&mut self, now: Instant, mail: Mail) {
         self.taken += 1;
         match mail {
             Mail::Call { call, reply } => {
@@ -211,36 +204,24 @@ impl<B: Backend> Driver<B> {
                 }
                 self.core.call(now, call);
             }
-            Mail::Query(query) => {
-                let pending = self.core.pending();
-                self.backend.as_mut().expect(OPEN).query(now, query, pending);
-            }
-            Mail::Close { watched, done } => self.begin_closing(now, watched, Some(done)),
+            Mail::Close { watched } => self.begin_closing(now, watched),
         }
     }
 
     /// A second closing waits for the first, and no longer.
-    fn begin_closing(
-        &mut self,
-        now: Instant,
-        watched: Vec<Lock>,
-        done: Option<oneshot::Sender<()>>,
-    ) {
-        let until = now.after(self.backend().profile().request_timeout);
+    fn begin_closing(&mut self, now: Instant, watched: Vec<Lock>) {
+        let until = now.after(self.backend.profile().request_timeout);
         self.core.call(now, Call::Close { until, watched });
-        let closing = self.closing.get_or_insert_with(|| Closing { until, done: Vec::new() });
-        closing.done.extend(done);
+        self.closing.get_or_insert(until);
     }
 
     /// Delivers the outputs of the turn: losses and grants, then the rest, so that the next holder
     /// runs before the former.
     fn deliver(&mut self) {
-        let status = self.backend().status();
+        let status = self.backend.status(self.core.pending());
         self.status.send_if_modified(|shown| {
             let changed = *shown != status;
-            if changed {
-                *shown = status;
-            }
+            *shown = status;
             changed
         });
         let Self { core, replies, shared, now, .. } = self;
@@ -279,9 +260,8 @@ impl<B: Backend> Driver<B> {
 
     /// Whether a closing has come to its end: every call has its reply, and the backend agrees.
     fn may_close(&mut self) -> bool {
-        let Some(closing) = &self.closing else { return false };
-        let over = self.now >= closing.until;
-        (over || self.core.pending() == 0) && self.backend.as_mut().expect(OPEN).leave(self.now)
+        let Some(until) = self.closing else { return false };
+        (self.now >= until || self.core.pending() == 0) && self.backend.leave(self.now)
     }
 
     /// Ends the handle: callers that still wait see the senders of the replies dropped.
@@ -291,24 +271,19 @@ impl<B: Backend> Driver<B> {
         // Dropped, so that their callers do not wait for the end of the backend.
         while self.mailbox.recv().await.is_some() {}
         self.shared.holds.lose_all();
-        if let Some(backend) = self.backend.take() {
-            backend.close().await;
-        }
-        for done in self.closing.take().into_iter().flat_map(|closing| closing.done) {
-            let _ = done.send(());
-        }
-    }
-
-    pub(crate) fn backend(&self) -> &B {
-        self.backend.as_ref().expect(OPEN)
+        self.backend.close().await;
     }
 }
 
 /// For a simulator and tests, between turns.
 #[cfg(any(test, feature = "testing"))]
 impl<B: Backend> Driver<B> {
+    pub(crate) fn backend(&self) -> &B {
+        &self.backend
+    }
+
     pub(crate) fn backend_mut(&mut self) -> &mut B {
-        self.backend.as_mut().expect(OPEN)
+        &mut self.backend
     }
 
     pub(crate) fn failure(&self) -> Option<&Failure> {
@@ -325,12 +300,10 @@ impl<B: Backend> Driver<B> {
     }
 
     #[cfg(test)]
-    pub(crate) fn mailbox(&mut self) -> &mut Receiver<B::Query> {
+    pub(crate) fn mailbox(&mut self) -> &mut Receiver {
         &mut self.mailbox
     }
 }
-
-const OPEN: &str = "the backend is closed after the last turn";
 
 impl Shared {
     fn lose(&self, now: Instant, lock: &Lock, forced: Option<&Arc<str>>) {

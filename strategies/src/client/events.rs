@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    call::{CallId, Output, Query, Reply, Until},
+    call::{CallId, LockCall, Output, Query, Reply, Until},
     command::{Cause, Event, Fate, Memory, Subject},
     core::{Core, Link},
     held::Held,
@@ -80,7 +80,7 @@ impl Core {
         token: u64,
         (waited, lease): (Duration, Duration),
     ) {
-        let Some(request) = self.requests.take(Subject::Lock(nonce)) else {
+        let Some(mut request) = self.requests.take(Subject::Lock(nonce)) else {
             // A caller was given the smaller tokens, and may have extended or transferred its lock.
             if !self.knows(nonce) && token > self.held.greatest_token() {
                 // A late copy of a LOCK that got another reply: frees the key.
@@ -89,13 +89,13 @@ impl Core {
             }
             return;
         };
-        let call = &request.lock().call;
+        let LockCall { id, lease: asked, .. } = request.lock().call;
         let sent = request.attempts.first_sent().unwrap_or(now);
         let deadline = granted_deadline(sent, now, waited, lease, self.profile.drift);
         let lock = Lock::new(key, nonce, token, Some(deadline));
         let sole = !request.attempts.has_copies();
-        let delivery = self.held.granted(now, &lock, call.lease, sole);
-        self.reply(call.id, Reply::Granted { lock, delivery });
+        let delivery = self.held.granted(now, &lock, asked, sole);
+        self.reply(id, Reply::Granted { lock, delivery });
     }
 
     /// Withdraws an unsafe grant. A call that waits retries under another nonce.
@@ -124,7 +124,7 @@ impl Core {
             return;
         };
         request.attempts.replied();
-        let again = std::mem::replace(&mut request.lock_mut().stale, true);
+        let again = std::mem::replace(&mut request.lock().stale, true);
         self.requests.schedule(of, if again { now.after(STALE_PAUSE) } else { now });
     }
 
@@ -282,18 +282,16 @@ impl Core {
         }
     }
 
-    fn lost(&mut self, lock: Lock, forced: Option<Arc<str>>) {
+    fn lost(&mut self, mut lock: Lock, forced: Option<Arc<str>>) {
         let (nonce, token) = (lock.nonce(), lock.fencing_token());
-        let mut deadline = lock.deadline();
         if let Some(held) = self.held.remove_up_to(nonce, token) {
             held.revoke();
-            deadline = Some(held.deadline);
+            lock = lock.with_deadline(held.deadline);
         }
         if let Some(unlock) = self.requests.get(Subject::Unlock(nonce)) {
             let release = unlock.release_mut();
             release.held &= release.lock.fencing_token() > token;
         }
-        let lock = Lock::new(lock.key().clone(), nonce, token, deadline);
         self.outputs.push(Output::Lost { lock, forced });
     }
 

@@ -3,17 +3,13 @@
 use std::{
     fmt,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
-use tokio::{
-    runtime::Handle,
-    sync::{oneshot, watch},
-    task::JoinHandle,
-};
+use tokio::{runtime::Handle, sync::watch};
 
 use super::{
     backend::{Backend, Failure},
@@ -21,25 +17,23 @@ use super::{
     command::Profile,
     core::REQUESTS,
     driver::{Driver, Shared},
-    mailbox::{Full, Mail, Sender, mailbox},
-    pending::Pending,
+    mailbox::{Mail, Sender, mailbox},
 };
 use crate::{
     Clock, DURATION_MAX, DURATION_MIN, Error, Inspection, Instant, Lock, LossWatch, Owner,
-    UnavailableKind, check_duration, check_key, extended, not_held, options::check_span,
-    random::Random, sync::AtomicBool, wait::whole_ms,
+    UnavailableKind, check_key, extended, not_held, options::check_span, random::Random,
+    sync::AtomicBool, wait::whole_ms,
 };
 
 /// The handle of a driver. Dropping it ends the driver once everything is sent.
 pub(crate) struct Client<B: Backend> {
     pub(super) profile: Profile,
     pub(super) clock: Arc<dyn Clock>,
-    pub(super) mail: Sender<B::Query>,
+    pub(super) mail: Sender,
     pub(super) owner: Arc<Owner>,
     pub(super) random: Random,
     ids: AtomicU64,
     closed: AtomicBool,
-    task: Mutex<Option<JoinHandle<()>>>,
     pub(super) shared: Arc<Shared>,
     status: watch::Receiver<B::Status>,
 }
@@ -73,17 +67,10 @@ impl<B: Backend> Client<B> {
             random: seed.map_or(Random::System, Random::seeded),
             ids: AtomicU64::new(1),
             closed: AtomicBool::new(false),
-            task: Mutex::new(None),
             shared,
             status: shown,
         };
         (client, driver)
-    }
-
-    /// Runs the driver on the current runtime.
-    pub(crate) fn run(&self, driver: Driver<B>) {
-        let task = tokio::spawn(driver.run());
-        *self.task.lock().unwrap_or_else(PoisonError::into_inner) = Some(task);
     }
 
     pub(crate) async fn unlock(&self, lock: &Lock) -> Result<(), Error> {
@@ -108,29 +95,26 @@ impl<B: Backend> Client<B> {
         forced: Option<Arc<str>>,
     ) -> Result<bool, Error> {
         let caller = Some((self.next_id(), limit));
-        match self.ask(Call::Unlock { caller, lock, until, forced }, None).await? {
+        match self.send(Call::Unlock { caller, lock, until, forced }, None)?.finish().await? {
             Reply::Unlocked => Ok(true),
             Reply::NotHeld => Ok(false),
-            Reply::Failed(error) => Err(error),
             other => unreachable!("an unlock has no reply {other:?}"),
         }
     }
 
     pub(crate) async fn extend(&self, lock: &Lock, duration: Duration) -> Result<Lock, Error> {
         check_key(lock.key())?;
-        check_duration(duration)?;
         self.check_lease(duration)?;
         self.check_open()?;
         let now = self.clock.now();
-        let end = now.after(self.profile.request_timeout);
-        let Some(deadline) = lock.deadline() else {
-            return self.extend_by(lock, duration, end).await;
-        };
-        if deadline <= now {
+        let has_passed = |now| lock.deadline().is_some_and(|deadline| deadline <= now);
+        if has_passed(now) {
             return Err(Error::Expired);
         }
-        match self.extend_by(lock, duration, deadline.min(end)).await {
-            Err(Error::Unknown | Error::Unavailable { .. }) if self.clock.now() >= deadline => {
+        let end = now.after(self.profile.request_timeout);
+        let limit = lock.deadline().map_or(end, |deadline| deadline.min(end));
+        match self.extend_by(lock, duration, limit).await {
+            Err(Error::Unknown | Error::Unavailable { .. }) if has_passed(self.clock.now()) => {
                 Err(Error::Expired)
             }
             outcome => outcome,
@@ -150,7 +134,6 @@ impl<B: Backend> Client<B> {
             }
             // Revoked: it was lost before the reply was read.
             Reply::NotHeld | Reply::Extended { .. } => Err(not_held(lock, self.clock.now())),
-            Reply::Failed(error) => Err(error),
             other => unreachable!("an extend has no reply {other:?}"),
         }
     }
@@ -168,30 +151,9 @@ impl<B: Backend> Client<B> {
         self.check_open()?;
         match self.query(limit, Query::Inspect { key: key.into() }).await? {
             Reply::Inspected(found) => Ok(found),
-            Reply::Failed(error) | Reply::Unreadable(error) => Err(error),
+            Reply::Unreadable(error) => Err(error),
             other => unreachable!("an inspection has no reply {other:?}"),
         }
-    }
-
-    pub(super) async fn query(&self, limit: Instant, query: Query) -> Result<Reply, Error> {
-        let id = self.next_id();
-        self.ask(Call::Query { id, limit, query }, Some(Call::Abandon { id })).await
-    }
-
-    /// Sends a call and waits for its reply. A future that is dropped sends `undo`.
-    pub(super) async fn ask(&self, call: Call, undo: Option<Call>) -> Result<Reply, Error> {
-        let mut pending = self.send(call, undo)?;
-        let reply = pending.reply().await.map_err(|_| self.end_error())?;
-        pending.disarm();
-        Ok(reply)
-    }
-
-    pub(super) fn send(
-        &self,
-        call: Call,
-        undo: Option<Call>,
-    ) -> Result<Pending<'_, B::Query>, Error> {
-        Pending::send(&self.mail, call, undo).map_err(|Full| self.full())
     }
 
     /// Frees a lock without waiting: no runtime is needed, and nothing blocks or panics.
@@ -212,7 +174,6 @@ impl<B: Backend> Client<B> {
     pub(crate) fn watch(&self, lock: &Lock) -> LossWatch {
         let watch = self.shared.holds.watch(lock);
         if self.check_open().is_err() {
-            self.shared.holds.lose(lock.key(), lock.nonce(), lock.fencing_token());
             self.release(lock);
         } else if lock.fencing_token() <= self.shared.lost_token.load(Ordering::SeqCst) {
             // It may have been lost before this watch began.
@@ -228,14 +189,10 @@ impl<B: Backend> Client<B> {
     pub(crate) async fn close(&self) {
         self.closed.store(true, Ordering::Release);
         let watched = self.shared.holds.lose_all();
-        let (done, closed) = oneshot::channel();
-        self.mail.end(Mail::Close { watched, done });
-        // An error says that the driver has ended: there is nothing left to close.
-        let _ = closed.await;
-        let task = self.task.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(task) = task {
-            let _ = task.await;
-        }
+        self.mail.end(Mail::Close { watched });
+        // Its sender is dropped with the driver.
+        let mut status = self.status();
+        while status.changed().await.is_ok() {}
     }
 
     pub(crate) fn profile(&self) -> &Profile {
@@ -249,22 +206,6 @@ impl<B: Backend> Client<B> {
     /// The latest status of the backend; its sender is dropped with the driver.
     pub(crate) fn status(&self) -> watch::Receiver<B::Status> {
         self.status.clone()
-    }
-
-    /// Sends a query that is not about a lock; `reply` completes within the request timeout.
-    pub(crate) async fn ask_backend<T>(
-        &self,
-        query: B::Query,
-        reply: oneshot::Receiver<T>,
-    ) -> Result<T, Error> {
-        self.check_open()?;
-        self.mail.ask(Mail::Query(query)).map_err(|Full| self.full())?;
-        let limit = self.clock.now().after(self.profile.request_timeout);
-        tokio::select! {
-            biased;
-            received = reply => received.map_err(|_| self.end_error()),
-            () = self.clock.sleep_until(limit) => Err(Error::no_quorum()),
-        }
     }
 
     pub(super) fn next_id(&self) -> CallId {
@@ -288,7 +229,7 @@ impl<B: Backend> Client<B> {
         self.shared.failure.get().map_or(Error::Closed, Failure::to_error)
     }
 
-    fn full(&self) -> Error {
+    pub(super) fn full(&self) -> Error {
         Error::Limit { what: REQUESTS, limit: self.profile.requests_max as u64 }
     }
 }

@@ -29,7 +29,7 @@ impl<B: Backend> Client<B> {
         loop {
             let undo = Call::Withdraw { id: call.id, nonce: call.nonce };
             let mut pending = self.send(Call::Lock(call.clone()), Some(undo))?;
-            let reply = pending.reply().await.map_err(|_| self.end_error())?;
+            let reply = pending.reply().await?;
             let pause = match reply {
                 Reply::Granted { lock, delivery } => {
                     let now = self.clock.now();

@@ -10,33 +10,31 @@ use tokio::sync::{mpsc, oneshot};
 use super::call::{Call, Reply};
 use crate::Lock;
 
-/// A message of the handle. `Q` is the backend's query.
+/// A message of the handle.
 #[derive(Debug)]
-pub(crate) enum Mail<Q> {
+pub(crate) enum Mail {
     Call {
         call: Call,
         reply: Option<oneshot::Sender<Reply>>,
     },
-    Query(Q),
     /// Withdraws every wait, unlocks these, and ends within the request timeout.
     Close {
         watched: Vec<Lock>,
-        done: oneshot::Sender<()>,
     },
 }
 
 /// The handle's end.
 #[derive(Debug)]
-pub(crate) struct Sender<Q> {
-    mail: mpsc::UnboundedSender<Mail<Q>>,
+pub(crate) struct Sender {
+    mail: mpsc::UnboundedSender<Mail>,
     waiting: Arc<AtomicUsize>,
     capacity: usize,
 }
 
 /// The driver's end.
 #[derive(Debug)]
-pub(crate) struct Receiver<Q> {
-    mail: mpsc::UnboundedReceiver<Mail<Q>>,
+pub(crate) struct Receiver {
+    mail: mpsc::UnboundedReceiver<Mail>,
     waiting: Arc<AtomicUsize>,
     disconnected: bool,
 }
@@ -46,7 +44,7 @@ pub(crate) struct Receiver<Q> {
 pub(crate) struct Full;
 
 /// A mailbox for `capacity` requests that the driver has not taken, and as many releases.
-pub(crate) fn mailbox<Q>(capacity: usize) -> (Sender<Q>, Receiver<Q>) {
+pub(crate) fn mailbox(capacity: usize) -> (Sender, Receiver) {
     let (sender, receiver) = mpsc::unbounded_channel();
     let waiting = Arc::new(AtomicUsize::new(0));
     (
@@ -55,20 +53,20 @@ pub(crate) fn mailbox<Q>(capacity: usize) -> (Sender<Q>, Receiver<Q>) {
     )
 }
 
-impl<Q> Sender<Q> {
+impl Sender {
     /// Sends a request that may be refused.
-    pub(crate) fn ask(&self, mail: Mail<Q>) -> Result<(), Full> {
+    pub(crate) fn ask(&self, mail: Mail) -> Result<(), Full> {
         self.post(mail, self.capacity)
     }
 
     /// Sends an unlock, a withdrawal or a dropped guard, which frees capacity. It never waits, and
     /// is refused only at twice the capacity.
-    pub(crate) fn release(&self, mail: Mail<Q>) -> Result<(), Full> {
+    pub(crate) fn release(&self, mail: Mail) -> Result<(), Full> {
         self.post(mail, self.capacity.saturating_mul(2))
     }
 
     /// Sends the last mail, whatever waits.
-    pub(crate) fn end(&self, mail: Mail<Q>) {
+    pub(crate) fn end(&self, mail: Mail) {
         let _ = self.post(mail, usize::MAX);
     }
 
@@ -77,7 +75,7 @@ impl<Q> Sender<Q> {
         self.mail.is_closed()
     }
 
-    fn post(&self, mail: Mail<Q>, most: usize) -> Result<(), Full> {
+    fn post(&self, mail: Mail, most: usize) -> Result<(), Full> {
         if self.waiting.fetch_add(1, Ordering::SeqCst) >= most {
             self.waiting.fetch_sub(1, Ordering::SeqCst);
             return Err(Full);
@@ -91,7 +89,7 @@ impl<Q> Sender<Q> {
     }
 }
 
-impl<Q> Receiver<Q> {
+impl Receiver {
     /// Takes no more mail.
     pub(crate) fn close(&mut self) {
         self.mail.close();
@@ -103,24 +101,24 @@ impl<Q> Receiver<Q> {
     }
 
     /// The next mail; `None` once every handle is dropped. Cancel safe.
-    pub(crate) async fn recv(&mut self) -> Option<Mail<Q>> {
+    pub(crate) async fn recv(&mut self) -> Option<Mail> {
         let mail = self.mail.recv().await;
         self.disconnected = mail.is_none();
         self.taken(mail)
     }
 
     /// The next mail, if one waits.
-    pub(crate) fn try_recv(&mut self) -> Option<Mail<Q>> {
+    pub(crate) fn try_recv(&mut self) -> Option<Mail> {
         let mail = self.mail.try_recv().ok();
         self.taken(mail)
     }
 
-    fn taken(&self, mail: Option<Mail<Q>>) -> Option<Mail<Q>> {
+    fn taken(&self, mail: Option<Mail>) -> Option<Mail> {
         mail.inspect(|_| _ = self.waiting.fetch_sub(1, Ordering::SeqCst))
     }
 }
 
-impl<Q> Drop for Receiver<Q> {
+impl Drop for Receiver {
     /// Drops queued mail, and waits for mail that another thread is sending: its caller would
     /// otherwise wait for a reply indefinitely.
     fn drop(&mut self) {
@@ -137,7 +135,7 @@ impl<Q> Drop for Receiver<Q> {
 mod tests {
     use super::*;
 
-    fn mail() -> Mail<()> {
+    fn mail() -> Mail {
         Mail::Call { call: Call::Abandon { id: 1 }, reply: None }
     }
 

@@ -6,14 +6,12 @@ use async_trait::async_trait;
 
 use super::{
     backend::Backend,
-    call::{Call, Query, Reply},
+    call::{Query, Reply},
     handle::Client,
-    pending::Pending,
 };
 use crate::{
     Cursor, DURATION_MIN, Entry, Error, ForcedUnlock, Instant, ListOptions, Lock, Operator, Page,
-    check_key,
-    operator::{check_reason, log_forced, note},
+    check_key, check_reason, forced_note, log_forced,
 };
 
 /// A page scans at most this often for its entries: few of many keys may be locks.
@@ -25,13 +23,21 @@ impl<B: Backend> Operator for Client<B> {
         options.check()?;
         self.check_open()?;
         let ListOptions { prefix, limit, after } = options;
+        // The inspections of a page are pending at once. It has less than twice its limit of keys.
+        let limit = limit.min((self.profile.requests_max / 2).max(1));
         // One scan can find a key twice.
         let mut keys = BTreeSet::new();
         let mut next = after.map(|cursor| cursor.0);
         for _ in 0..SCANS_PER_PAGE {
-            let (found, rest) = self.scan(next, prefix.clone(), limit).await?;
-            keys.extend(found);
-            next = rest;
+            let by = self.clock.now().after(self.profile.request_timeout);
+            let scan = Query::Scan { after: next, prefix: prefix.clone(), limit };
+            match self.query(by, scan).await? {
+                Reply::Scanned { keys: found, next: rest } => {
+                    keys.extend(found);
+                    next = rest;
+                }
+                other => unreachable!("a scan has no reply {other:?}"),
+            }
             if keys.len() >= limit || next.is_none() {
                 break;
             }
@@ -58,7 +64,7 @@ impl<B: Backend> Operator for Client<B> {
                 return Ok(ForcedUnlock::OtherToken(found));
             }
             let lock = Lock::new(key, found.nonce, found.fencing_token, None);
-            if self.free(lock, limit, limit, Some(note(&self.owner, reason))).await? {
+            if self.free(lock, limit, limit, Some(forced_note(&self.owner, reason))).await? {
                 log_forced(key, &found, &self.owner, reason);
                 return Ok(ForcedUnlock::Unlocked(found));
             }
@@ -69,43 +75,20 @@ impl<B: Backend> Operator for Client<B> {
 }
 
 impl<B: Backend> Client<B> {
-    async fn scan(
-        &self,
-        after: Option<Arc<str>>,
-        prefix: Arc<str>,
-        limit: usize,
-    ) -> Result<(Vec<Arc<str>>, Option<Arc<str>>), Error> {
-        let by = self.clock.now().after(self.profile().request_timeout);
-        match self.query(by, Query::Scan { after, prefix, limit }).await? {
-            Reply::Scanned { keys, next } => Ok((keys, next)),
-            Reply::Failed(error) => Err(error),
-            other => unreachable!("a scan has no reply {other:?}"),
-        }
-    }
-
     /// Inspects keys in one batch: the entries of a page, and the keys that cannot be read.
     async fn inspect_all(
         &self,
         keys: BTreeSet<Arc<str>>,
     ) -> Result<(Vec<Entry>, Vec<Arc<str>>), Error> {
         let limit = self.clock.now().after(self.profile().request_timeout);
-        let begin = |key: Arc<str>| {
-            let id = self.next_id();
-            let query = Query::Inspect { key: key.clone() };
-            let call = Call::Query { id, limit, query };
-            Ok((key, self.send(call, Some(Call::Abandon { id }))?))
-        };
-        let pending: Vec<(Arc<str>, Pending<'_, _>)> =
-            keys.into_iter().map(begin).collect::<Result<_, Error>>()?;
+        let begin = |key: Arc<str>| Ok((key.clone(), self.begin(limit, Query::Inspect { key })?));
+        let pending = keys.into_iter().map(begin).collect::<Result<Vec<_>, Error>>()?;
         let (mut entries, mut unreadable) = (Vec::new(), Vec::new());
-        for (key, mut pending) in pending {
-            let reply = pending.reply().await.map_err(|_| self.end_error())?;
-            pending.disarm();
-            match reply {
+        for (key, pending) in pending {
+            match pending.finish().await? {
                 Reply::Inspected(Some(holder)) => entries.push(Entry { key, holder }),
                 Reply::Inspected(None) => {}
                 Reply::Unreadable(_) => unreadable.push(key),
-                Reply::Failed(error) => return Err(error),
                 other => unreachable!("an inspection has no reply {other:?}"),
             }
         }

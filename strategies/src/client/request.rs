@@ -103,14 +103,6 @@ impl Request {
         }
     }
 
-    /// The LOCK that this is: only `Subject::Lock` names one.
-    pub(super) fn lock(&self) -> &Acquisition {
-        match &self.kind {
-            Kind::Lock(lock) => lock,
-            other => unreachable!("no lock: {other:?}"),
-        }
-    }
-
     /// The UNLOCK that this is: only `Subject::Unlock` names one.
     pub(super) fn release_mut(&mut self) -> &mut Release {
         match &mut self.kind {
@@ -119,7 +111,8 @@ impl Request {
         }
     }
 
-    pub(super) fn lock_mut(&mut self) -> &mut Acquisition {
+    /// The LOCK that this is: only `Subject::Lock` names one.
+    pub(super) fn lock(&mut self) -> &mut Acquisition {
         match &mut self.kind {
             Kind::Lock(lock) => lock,
             other => unreachable!("no lock: {other:?}"),
@@ -127,7 +120,7 @@ impl Request {
     }
 
     /// The command that checks a waiter.
-    pub(super) fn check(&self) -> Command {
+    pub(super) fn check(&mut self) -> Command {
         let LockCall { nonce, ref key, .. } = self.lock().call;
         Command::Check { nonce, key: key.clone(), holds: None }
     }

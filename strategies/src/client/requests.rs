@@ -93,7 +93,7 @@ impl Requests {
             self.sends.remove(&mut request.due);
             self.queued += 1;
         }
-        request.lock_mut().queued = Some(check_in.unwrap_or_default());
+        request.lock().queued = Some(check_in.unwrap_or_default());
         if let Some(interval) = check_in {
             self.checks.set(&mut request.due, now.after(interval));
         }
@@ -104,7 +104,7 @@ impl Requests {
         let request = self.pending.get_mut(&of).filter(|request| request.is_queued())?;
         self.checks.remove(&mut request.due);
         self.queued -= 1;
-        request.lock_mut().queued = None;
+        request.lock().queued = None;
         Some(request)
     }
 
@@ -175,7 +175,8 @@ impl Requests {
         submit: &mut impl FnMut(Command) -> Copies,
     ) -> bool {
         let Some((_, first)) = self.checks.first(now) else { return false };
-        let interval = self.pending[&first].lock().queued.unwrap_or_default();
+        let interval =
+            self.pending.get_mut(&first).expect(PENDING).lock().queued.unwrap_or_default();
         let horizon = now.after(interval / CHECKED_TOGETHER);
         while let Some((_, of)) = self.checks.first(horizon) {
             let request = self.pending.get_mut(&of).expect(PENDING);

@@ -8,9 +8,8 @@ use super::{
     shard::{SHARDS, shard_of},
 };
 use crate::{
-    Cursor, Entry, Error, ForcedUnlock, ListOptions, Operator, Page, check_key,
-    lock_table::Command,
-    operator::{check_reason, log_forced, note},
+    Cursor, Entry, Error, ForcedUnlock, ListOptions, Operator, Page, check_key, check_reason,
+    forced_note, lock_table::Command, log_forced,
 };
 
 #[async_trait]
@@ -59,7 +58,7 @@ impl Operator for Local {
             return Ok(ForcedUnlock::OtherToken(found));
         }
         let by = access.shard.owner.clone();
-        access.force_unlock(&key, found.nonce, note(&by, reason));
+        access.force_unlock(&key, found.nonce, forced_note(&by, reason));
         drop(access);
         log_forced(&key, &found, &by, reason);
         Ok(ForcedUnlock::Unlocked(found))

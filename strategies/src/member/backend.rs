@@ -3,7 +3,6 @@
 use std::{sync::Arc, time::Duration};
 
 use gaggle_channels::{Channel, Received};
-use tokio::sync::oneshot;
 
 use super::{
     node::Node,
@@ -119,10 +118,8 @@ impl Backend {
 }
 
 impl client::backend::Backend for Backend {
-    /// The status, and how many members the group has, if it does not admit this process.
-    type Status = (MemberStatus, Option<u32>);
-    /// Where the sizes go.
-    type Query = oneshot::Sender<MemberSizes>;
+    /// The status; how many members the group has, if it does not admit this process; the sizes.
+    type Status = (MemberStatus, Option<u32>, MemberSizes);
 
     fn profile(&self) -> Profile {
         self.profile
@@ -179,13 +176,8 @@ impl client::backend::Backend for Backend {
         self.node.next_wake().into_iter().chain(self.leaving).chain(Some(tick)).min()
     }
 
-    fn status(&self) -> Self::Status {
-        (self.node.status(), self.node.refused_limit())
-    }
-
-    fn query(&mut self, _: Instant, reply: Self::Query, pending: usize) {
-        // A caller that was dropped needs no reply.
-        let _ = reply.send(self.node.sizes(pending));
+    fn status(&self, pending: usize) -> Self::Status {
+        (self.node.status(), self.node.refused_limit(), self.node.sizes(pending))
     }
 
     fn leave(&mut self, now: Instant) -> bool {
@@ -200,7 +192,7 @@ impl client::backend::Backend for Backend {
         false
     }
 
-    async fn close(self) {
+    async fn close(&mut self) {
         self.channel.disconnect().await;
     }
 }

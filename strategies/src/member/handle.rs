@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use gaggle_channels::{Channel, ChannelError};
-use tokio::sync::oneshot;
 
 use super::{
     backend::{Backend, Policy},
@@ -44,7 +43,7 @@ impl Member {
     /// Not an `async fn`: a crate that awaits one compiles its code again, here the whole driver.
     fn start(channel: Arc<dyn Channel>, options: MemberOptions, policy: Policy) -> Self {
         let (member, driver) = Self::assemble(channel, options, policy);
-        member.run(driver);
+        tokio::spawn(driver.run());
         member
     }
 
@@ -63,10 +62,10 @@ impl Member {
     /// Completes once this member votes, in a group that has a leader.
     pub(crate) async fn ready(&self) -> Result<(), Error> {
         let mut status = self.status();
-        let known = status.wait_for(|(status, refused)| status.ready || refused.is_some()).await;
+        let known = status.wait_for(|(status, refused, _)| status.ready || refused.is_some()).await;
         match *known.map_err(|_| self.end_error())? {
-            (_, None) => Ok(()),
-            (_, Some(limit)) => {
+            (_, None, _) => Ok(()),
+            (_, Some(limit), _) => {
                 Err(Error::Limit { what: "members of this cluster", limit: limit.into() })
             }
         }
@@ -77,8 +76,8 @@ impl Member {
         self.status().borrow().0.clone()
     }
 
-    pub(crate) async fn sizes(&self) -> Result<MemberSizes, Error> {
-        let (reply, sizes) = oneshot::channel();
-        self.ask_backend(reply, sizes).await
+    pub(crate) fn sizes(&self) -> Result<MemberSizes, Error> {
+        self.check_open()?;
+        Ok(self.status().borrow().2)
     }
 }

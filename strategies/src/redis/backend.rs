@@ -5,7 +5,6 @@ mod profile;
 mod tests;
 
 use std::{
-    convert::Infallible,
     future::poll_fn,
     task::{Context, Poll, Waker},
 };
@@ -288,7 +287,6 @@ impl Backend {
 
 impl ClientBackend for Backend {
     type Status = bool;
-    type Query = Infallible;
 
     fn profile(&self) -> Profile {
         profile::of(&self.options)
@@ -388,13 +386,9 @@ impl ClientBackend for Backend {
         self.connection.next_wake()
     }
 
-    fn status(&self) -> bool {
+    fn status(&self, _: usize) -> bool {
         self.connection.is_up()
     }
 
-    fn query(&mut self, _: Instant, query: Infallible, _: usize) {
-        match query {}
-    }
-
-    async fn close(self) {}
+    async fn close(&mut self) {}
 }

@@ -74,6 +74,6 @@ impl Machine {
     }
 
     pub(crate) fn is_connected(&self) -> bool {
-        self.driver.backend().status()
+        self.driver.backend().status(0)
     }
 }

@@ -30,7 +30,7 @@ use super::{
 #[async_trait]
 pub(crate) trait Member: KeyedMutex {
     async fn start(channel: Arc<dyn Channel>, options: MemberOptions) -> Arc<Self>;
-    async fn sizes(&self) -> Result<MemberSizes, Error>;
+    fn sizes(&self) -> Result<MemberSizes, Error>;
 }
 
 macro_rules! member {
@@ -41,8 +41,8 @@ macro_rules! member {
                 Arc::new(Self::open(channel, options).await.expect("a member can be opened"))
             }
 
-            async fn sizes(&self) -> Result<MemberSizes, Error> {
-                Self::sizes(self).await
+            fn sizes(&self) -> Result<MemberSizes, Error> {
+                Self::sizes(self)
             }
         }
     };
@@ -220,7 +220,7 @@ impl<S: Member> Fixture for Cluster<S> {
         self.cuts.heal();
         for index in 0..self.names.len() {
             let closed = match self.slot(index) {
-                Some(member) => matches!(member.sizes().await, Err(Error::Closed)),
+                Some(member) => matches!(member.sizes(), Err(Error::Closed)),
                 None => false,
             };
             if closed {
@@ -233,7 +233,7 @@ impl<S: Member> Fixture for Cluster<S> {
     async fn residue(&self) -> Option<u64> {
         let mut residue = 0;
         for member in self.running() {
-            let sizes = member.sizes().await.ok()?;
+            let sizes = member.sizes().ok()?;
             residue += sizes.table.keys + sizes.table.waiters + sizes.pending as u64;
         }
         Some(residue)

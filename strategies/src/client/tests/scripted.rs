@@ -41,8 +41,8 @@ struct State {
     failure: Option<Failure>,
     status: u32,
     next_wake: Option<Instant>,
-    /// The numbers of pending requests that came with queries.
-    queries: Vec<usize>,
+    /// How many requests were pending after the last turn.
+    pending: usize,
     closed: bool,
     close_takes: Duration,
 }
@@ -78,8 +78,8 @@ impl Script {
         self.with(|state| std::mem::take(&mut state.commands))
     }
 
-    pub(super) fn queries(&self) -> Vec<usize> {
-        self.with(|state| state.queries.clone())
+    pub(super) fn pending(&self) -> usize {
+        self.with(|state| state.pending)
     }
 
     pub(super) fn set_close_takes(&self, span: Duration) {
@@ -101,7 +101,6 @@ pub(super) struct Scripted {
 
 impl Backend for Scripted {
     type Status = u32;
-    type Query = ();
 
     fn profile(&self) -> Profile {
         self.profile
@@ -135,15 +134,14 @@ impl Backend for Scripted {
         self.script.with(|state| state.next_wake)
     }
 
-    fn status(&self) -> u32 {
-        self.script.with(|state| state.status)
+    fn status(&self, pending: usize) -> u32 {
+        self.script.with(|state| {
+            state.pending = pending;
+            state.status
+        })
     }
 
-    fn query(&mut self, _: Instant, (): (), pending: usize) {
-        self.script.with(|state| state.queries.push(pending));
-    }
-
-    async fn close(self) {
+    async fn close(&mut self) {
         tokio::time::sleep(self.script.with(|state| state.close_takes)).await;
         self.script.with(|state| state.closed = true);
     }
@@ -194,6 +192,6 @@ pub(super) fn open(
     reply: impl FnMut(&Command) -> Vec<Event> + Send + 'static,
 ) -> (Client<Scripted>, Script) {
     let (client, driver, script) = assemble(profile, reply);
-    client.run(driver);
+    tokio::spawn(driver.run());
     (client, script)
 }

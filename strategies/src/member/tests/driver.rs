@@ -4,7 +4,7 @@
 use std::{future::poll_fn, ops::ControlFlow, pin::pin, sync::Arc, time::Duration};
 
 use gaggle_channels::{Channel, Hub, NodeName};
-use tokio::{sync::oneshot, time::timeout};
+use tokio::time::timeout;
 
 use super::{hand::Hand, turn::Alone};
 use crate::{
@@ -45,8 +45,7 @@ impl Alone {
 
     /// Closes with these to unlock, and returns after how many milliseconds it ended.
     fn closes_after(&mut self, watched: Vec<Lock>) -> u64 {
-        let (done, _closed) = oneshot::channel();
-        let mut next = self.driver.step(Some(Mail::Close { watched, done }));
+        let mut next = self.driver.step(Some(Mail::Close { watched }));
         for ms in 0..5_000 {
             if next.is_break() {
                 return ms;
@@ -114,8 +113,7 @@ fn forming_or_closing_needs_all_ticks() {
     );
     let mut closing = Alone::leading();
     let _ = closing.wakes();
-    let (done, _closed) = oneshot::channel();
-    let _ = closing.driver.step(Some(Mail::Close { watched: vec![], done }));
+    let _ = closing.driver.step(Some(Mail::Close { watched: vec![] }));
     assert_eq!(closing.sleeps(), 10);
 }
 

@@ -95,7 +95,7 @@ fn refusals_are_sorted_by_what_helps() {
         let expected = (Subject::Lock(nonce(1)), Fate::Refused, permanent);
         assert_eq!(failures(&events), [expected], "{error}");
         let down = events.iter().any(|event| matches!(event, Event::Down { .. }));
-        assert_eq!((down, lab.backend.status()), (drops, !drops), "{error}");
+        assert_eq!((down, lab.backend.status(0)), (drops, !drops), "{error}");
     }
 }
 
@@ -111,7 +111,7 @@ fn script_refused_by_a_cluster_that_is_down_moves_on() {
     );
     let events = lab.turn();
     assert_eq!(failures(&events), [(Subject::Check(nonce(1)), Fate::Refused, false)]);
-    assert!(!lab.backend.status());
+    assert!(!lab.backend.status(0));
 }
 
 /// UNLOCK, after it dropped the last of the waiters, all dead, from a slot that moves.
@@ -126,7 +126,7 @@ fn script_refused_in_a_slot_that_moves_is_repeated() {
     );
     let events = lab.turn();
     assert_eq!(failures(&events), [(Subject::Unlock(nonce(1)), Fate::Refused, false)]);
-    assert!(lab.backend.status());
+    assert!(lab.backend.status(0));
 }
 
 /// Also where other requests succeed in between.
