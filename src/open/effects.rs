@@ -87,7 +87,7 @@ pub(super) fn opened_with(text: &str) -> String {
         }
         Kind::Redis | Kind::Member(_, Transport::Redis) => redis::server(scheme, &url),
         // The login is not shown either.
-        Kind::Sentinel { .. } | Kind::Cluster { .. } => Ok(text.to_owned()),
+        Kind::Sentinel | Kind::Cluster => Ok(text.to_owned()),
         _ => Ok(String::new()),
     };
     format!("{} {target:?}", server.unwrap())

@@ -14,7 +14,7 @@ use url::Url;
 #[cfg(feature = "redis")]
 use super::redis;
 use super::{
-    options::{Options, decode},
+    options::{Options, decode, set},
     scheme::{Policy, Scheme, Transport, has_user},
 };
 use crate::{Locker, OpenError};
@@ -47,7 +47,7 @@ impl Member {
         policy: Policy,
         transport: Transport,
     ) -> Result<Self, OpenError> {
-        let (link, mut member) = match transport {
+        let (link, member) = match transport {
             Transport::Memory => {
                 let cluster = memory_cluster(options.scheme, url)?;
                 let (name, member) = members(options, &cluster)?;
@@ -71,18 +71,13 @@ impl Member {
                 return Err(OpenError::FeatureOff { scheme: "+tcp", feature: "tcp" });
             }
         };
-        if let Some(heartbeat) = options.duration("heartbeat")? {
-            member = member.heartbeat(heartbeat);
-        }
-        if let Some((min, max)) = options.range("election_timeout")? {
-            member = member.election_timeout(min, max);
-        }
-        if let Some(timeout) = options.duration("request_timeout")? {
-            member = member.request_timeout(timeout);
-        }
-        if let Some(lease) = options.duration("outside_max")? {
-            member = member.outside_max(lease);
-        }
+        let member = set(member, options.duration("heartbeat")?, MemberOptions::heartbeat);
+        let member = set(member, options.range("election_timeout")?, |member, (min, max)| {
+            member.election_timeout(min, max)
+        });
+        let timeout = options.duration("request_timeout")?;
+        let member = set(member, timeout, MemberOptions::request_timeout);
+        let member = set(member, options.duration("outside_max")?, MemberOptions::outside_max);
         Ok(Self { policy, link, options: member })
     }
 
@@ -166,10 +161,7 @@ fn tcp(url: &Url, options: &Options) -> Result<(Link, MemberOptions), OpenError>
     warn_of_another_address(&name, listen, &entry);
     let tcp = channels::TcpOptions::new(name, listen).insecure(insecure);
     #[cfg(feature = "tls")]
-    let tcp = match keys {
-        Some(keys) => tcp.tls(cluster, keys),
-        None => tcp,
-    };
+    let tcp = set(tcp, keys, |tcp, keys| tcp.tls(cluster, keys));
     let tcp = peers.into_iter().fold(tcp, |tcp, (peer, address)| tcp.peer(peer, address));
     Ok((Link::Tcp(tcp), members))
 }

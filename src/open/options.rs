@@ -39,13 +39,17 @@ impl Options {
         self.values.get(option).map(String::as_str)
     }
 
+    /// The text, if the option is given, which is not empty.
+    pub(super) fn filled(&self, option: &'static str) -> Result<Option<&str>, OpenError> {
+        match self.text(option) {
+            Some("") => Err(self.scheme.invalid(option, "it is empty")),
+            text => Ok(text),
+        }
+    }
+
     /// The text, which is not empty.
     pub(super) fn required(&self, option: &'static str) -> Result<&str, OpenError> {
-        match self.text(option) {
-            None => Err(self.scheme.missing(option)),
-            Some("") => Err(self.scheme.invalid(option, "it is empty")),
-            Some(text) => Ok(text),
-        }
+        self.filled(option)?.ok_or_else(|| self.scheme.missing(option))
     }
 
     /// `true` or `false`; false by default.
@@ -116,6 +120,14 @@ impl Options {
                 Err(self.scheme.invalid(option, problem))
             }
         }
+    }
+}
+
+/// `it` with the value, if there is one.
+pub(super) fn set<T, V>(it: T, value: Option<V>, set: impl FnOnce(T, V) -> T) -> T {
+    match value {
+        Some(value) => set(it, value),
+        None => it,
     }
 }
 

@@ -4,7 +4,7 @@ use gaggle_strategies::{Queue, RedisOptions};
 use url::Url;
 
 use super::{
-    options::{Options, decode},
+    options::{Options, decode, set},
     scheme::{Kind, Scheme, has_user},
 };
 use crate::OpenError;
@@ -15,65 +15,39 @@ pub(super) fn parse(
     hosts: &[String],
     options: &Options,
 ) -> Result<RedisOptions, OpenError> {
-    let kind = options.scheme.kind;
-    let tls =
-        matches!(kind, Kind::RedisTls | Kind::Sentinel { tls: true } | Kind::Cluster { tls: true });
+    let scheme = options.scheme;
+    let tls = scheme.name.starts_with("rediss");
     if cfg!(not(feature = "tls")) && tls {
         return Err(OpenError::FeatureOff { scheme: "rediss", feature: "tls" });
     }
-    let (server, master) = match kind {
-        Kind::RedisSocket => (socket(url, options)?, None),
-        Kind::Sentinel { .. } => {
-            let (server, master) = by_sentinels(options.scheme, url)?;
-            (server, Some(master))
-        }
-        _ => (server(options.scheme, url)?, None),
+    let mut redis = match scheme.kind {
+        Kind::RedisSocket => RedisOptions::new(socket(url, options)?),
+        Kind::Sentinel => by_sentinels(url, hosts, options)?,
+        Kind::Cluster => of_cluster(url, hosts, scheme)?,
+        _ => RedisOptions::new(server(scheme, url)?),
     };
     if options.text("queue") == Some("passing") {
         let problem = "passing was removed: write queue=fifo, or leave the option out";
-        return Err(options.scheme.invalid("queue", problem));
+        return Err(scheme.invalid("queue", problem));
     }
-    let queue = options.one_of("queue", &[("fifo", Queue::Fifo), ("none", Queue::None)])?;
-    let mut redis = RedisOptions::new(server).queue(queue);
-    if let Some(master) = master {
-        redis = sentinels(redis, master, url, hosts, options)?;
-    }
-    if let Kind::Cluster { .. } = kind {
-        if !matches!(url.path(), "" | "/" | "/0") {
-            return Err(options.scheme.invalid_url("a Cluster has only the database 0"));
-        }
-        let nodes = parsed_hosts(options.scheme, hosts, "a node of the Cluster")?;
-        redis = redis.cluster(nodes.into_iter().skip(1));
-    }
+    redis = redis.queue(options.one_of("queue", &[("fifo", Queue::Fifo), ("none", Queue::None)])?);
     #[cfg(feature = "tls")]
     if tls {
-        let mut files = gaggle_channels::tls::TlsFiles::default();
-        if let Some(ca) = options.text("tls_ca") {
-            files = files.ca(ca);
-        }
-        let needed = |option, by| options.scheme.invalid(option, format!("{by} needs it"));
+        let files = gaggle_channels::tls::TlsFiles::default();
+        let mut files = set(files, options.text("tls_ca"), |files, ca| files.ca(ca));
+        let needed = |option, by| scheme.invalid(option, format!("{by} needs it"));
         match (options.text("tls_cert"), options.text("tls_key")) {
             (Some(cert), Some(key)) => files = files.cert(cert, key),
             (Some(_), None) => return Err(needed("tls_key", "tls_cert")),
             (None, Some(_)) => return Err(needed("tls_cert", "tls_key")),
             (None, None) => {}
         }
-        redis = redis.tls(files);
-        if options.text("tls_name").is_some() {
-            redis = redis.tls_name(options.required("tls_name")?);
-        }
+        redis = set(redis.tls(files), options.filled("tls_name")?, RedisOptions::tls_name);
     }
-    if options.text("namespace").is_some() {
-        redis = redis.namespace(options.required("namespace")?);
-    }
-    redis = redis.allow_eviction(options.flag("allow_eviction")?);
-    if let Some(replicas) = options.number("replicas", 100)? {
-        redis = redis.replicas(replicas);
-    }
-    if let Some(timeout) = options.duration("request_timeout")? {
-        redis = redis.request_timeout(timeout);
-    }
-    Ok(redis)
+    let redis = set(redis, options.filled("namespace")?, RedisOptions::namespace);
+    let redis = redis.allow_eviction(options.flag("allow_eviction")?);
+    let redis = set(redis, options.number("replicas", 100)?, RedisOptions::replicas);
+    Ok(set(redis, options.duration("request_timeout")?, RedisOptions::request_timeout))
 }
 
 /// The server alone, in the form of Redis' own URLs: `redis://[[user]:password@]host[:port][/db]`.
@@ -109,39 +83,37 @@ fn needs_password(user: &str) -> bool {
     !matches!(user, "" | "default")
 }
 
-/// Login, database and transport as a server has them, and the master's name: the path is
-/// `/MASTER[/db]`.
-fn by_sentinels(scheme: &Scheme, url: &Url) -> Result<(String, String), OpenError> {
+/// Login, database and transport are those of a server; the path is `/MASTER[/db]`.
+fn by_sentinels(url: &Url, hosts: &[String], options: &Options) -> Result<RedisOptions, OpenError> {
+    let scheme = options.scheme;
     let path = url.path().strip_prefix('/').unwrap_or_default();
     let (master, database) = path.split_once('/').unwrap_or((path, ""));
-    let master = decode(master).filter(|master| !master.is_empty());
-    let Some(master) = master else {
+    let Some(master) = decode(master).filter(|master| !master.is_empty()) else {
         return Err(scheme.invalid_url("the path is not /MASTER or /MASTER/DATABASE"));
     };
     let mut one = url.clone();
     one.set_path(database);
-    Ok((server(scheme, &one)?, master.into_owned()))
-}
-
-/// Adds the Sentinels, each a host with or without a port.
-fn sentinels(
-    redis: RedisOptions,
-    master: String,
-    url: &Url,
-    hosts: &[String],
-    options: &Options,
-) -> Result<RedisOptions, OpenError> {
-    let scheme = options.scheme;
+    let server = server(scheme, &one)?;
     let hosts = match hosts {
         [] => vec![address(url)],
         hosts => parsed_hosts(scheme, hosts, "a Sentinel")?,
     };
-    let redis = redis.sentinels(master, hosts);
+    let redis = RedisOptions::new(server).sentinels(master, hosts);
     match (options.text("sentinel_user"), options.text("sentinel_password")) {
         (Some(_), None) => Err(scheme.missing("sentinel_password")),
         (_, None) => Ok(redis),
         (user, Some(password)) => Ok(redis.sentinel_login(user, password)),
     }
+}
+
+/// The first host is that of the server.
+fn of_cluster(url: &Url, hosts: &[String], scheme: &Scheme) -> Result<RedisOptions, OpenError> {
+    let server = server(scheme, url)?;
+    if !matches!(url.path(), "" | "/" | "/0") {
+        return Err(scheme.invalid_url("a Cluster has only the database 0"));
+    }
+    let nodes = parsed_hosts(scheme, hosts, "a node of the Cluster")?;
+    Ok(RedisOptions::new(server).cluster(nodes.into_iter().skip(1)))
 }
 
 /// Each host with or without a port, as a URL parser reads it: without the newline behind a URL

@@ -18,18 +18,12 @@ pub(super) struct Scheme {
 pub(super) enum Kind {
     Local,
     Noop,
-    /// One Redis over TCP.
+    /// One Redis, over TLS if the scheme begins with `rediss`; so for the next two.
     Redis,
-    /// The same over TLS.
-    RedisTls,
-    /// The master that Sentinels know, over TCP or, if `tls`, over TLS.
-    Sentinel {
-        tls: bool,
-    },
-    /// The master of a Cluster, over TCP or, if `tls`, over TLS.
-    Cluster {
-        tls: bool,
-    },
+    /// The master that Sentinels know.
+    Sentinel,
+    /// The masters of a Cluster.
+    Cluster,
     /// One Redis over a Unix socket.
     RedisSocket,
     Member(Policy, Transport),
@@ -95,19 +89,19 @@ pub(super) const SCHEMES: &[Scheme] = &[
     },
     Scheme {
         name: "rediss",
-        kind: Kind::RedisTls,
+        kind: Kind::Redis,
         options: redis_options!["tls_ca", "tls_cert", "tls_key", "tls_name"],
         example: "rediss://redis.example.com:6379/0?queue=fifo&namespace=gaggle",
     },
     Scheme {
         name: "redis+sentinel",
-        kind: Kind::Sentinel { tls: false },
+        kind: Kind::Sentinel,
         options: redis_options!["sentinel_user", "sentinel_password"],
         example: "redis+sentinel://s1,s2,s3/mymaster/0?queue=fifo&namespace=gaggle",
     },
     Scheme {
         name: "rediss+sentinel",
-        kind: Kind::Sentinel { tls: true },
+        kind: Kind::Sentinel,
         options: redis_options![
             "sentinel_user",
             "sentinel_password",
@@ -120,13 +114,13 @@ pub(super) const SCHEMES: &[Scheme] = &[
     },
     Scheme {
         name: "redis+cluster",
-        kind: Kind::Cluster { tls: false },
+        kind: Kind::Cluster,
         options: redis_options![],
         example: "redis+cluster://h1,h2,h3?queue=fifo&namespace=gaggle",
     },
     Scheme {
         name: "rediss+cluster",
-        kind: Kind::Cluster { tls: true },
+        kind: Kind::Cluster,
         options: redis_options!["tls_ca", "tls_cert", "tls_key", "tls_name"],
         example: "rediss+cluster://h1,h2,h3?queue=fifo&namespace=gaggle",
     },
@@ -223,11 +217,7 @@ impl Scheme {
     pub(super) fn has_user(&self) -> bool {
         matches!(
             self.kind,
-            Kind::Redis
-                | Kind::RedisTls
-                | Kind::Sentinel { .. }
-                | Kind::Cluster { .. }
-                | Kind::Member(_, Transport::Redis)
+            Kind::Redis | Kind::Sentinel | Kind::Cluster | Kind::Member(_, Transport::Redis)
         )
     }
 
@@ -258,12 +248,8 @@ impl Scheme {
             Kind::Member(Policy::Raft, Transport::Tcp) => concat!("raft", tcp_with_tls!()),
             _ => {
                 // `rediss+cluster` for `redis+cluster`.
-                let with_tls = |it: &&Self| {
-                    it.name
-                        .strip_prefix("rediss")
-                        .is_some_and(|rest| self.name.strip_prefix("redis") == Some(rest))
-                };
-                SCHEMES.iter().find(with_tls).unwrap_or(self).example
+                let twin = self.name.replacen("redis", "rediss", 1);
+                SCHEMES.iter().find(|scheme| scheme.name == twin).unwrap_or(self).example
             }
         }
     }

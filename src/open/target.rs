@@ -48,7 +48,7 @@ pub(crate) fn parse(text: &str) -> Result<Target, OpenError> {
     if url.fragment().is_some() {
         return Err(scheme.invalid_url("it has a fragment (#), which means nothing here"));
     }
-    if !hosts.is_empty() && !matches!(scheme.kind, Kind::Sentinel { .. } | Kind::Cluster { .. }) {
+    if !hosts.is_empty() && !matches!(scheme.kind, Kind::Sentinel | Kind::Cluster) {
         return Err(scheme.invalid_url("it has several hosts"));
     }
     let options = Options::parse(scheme, url.query().unwrap_or_default())?;

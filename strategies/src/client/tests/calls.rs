@@ -299,6 +299,19 @@ async fn failed_handle_refuses_calls_while_it_closes() {
     assert_eq!(client.clock().now(), at(50));
 }
 
+#[tokio::test(start_paused = true)]
+async fn every_close_waits_for_the_sockets() {
+    let (client, script) = open(profile(false), silent);
+    script.set_close_takes(ms(100));
+    let close = async |after| {
+        sleep(ms(after)).await;
+        client.close().await;
+        client.clock().now()
+    };
+    let ended = tokio::join!(close(0), close(50), close(60));
+    assert_eq!(ended, (at(100), at(100), at(100)));
+}
+
 #[test]
 fn opening_without_a_runtime_is_refused() {
     assert!(matches!(check_runtime(), Err(Error::Unavailable { .. })));

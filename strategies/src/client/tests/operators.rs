@@ -56,6 +56,30 @@ async fn page_ends_at_its_limit() {
     assert_eq!((last.entries.len(), last.next), (1, None));
 }
 
+/// The inspections of a page are sent at once.
+#[tokio::test(start_paused = true)]
+async fn page_fits_into_the_mailbox() {
+    let ten = |command: &Command| match command {
+        Command::Scan { id, after, limit, .. } => {
+            let from = after.as_ref().map_or(0, |at| at.parse().unwrap());
+            let to = (from + limit).min(10);
+            let keys = (from..to).map(|number| number.to_string().into()).collect();
+            let next = (to < 10).then(|| to.to_string().into());
+            vec![Event::Scanned { id: *id, keys, next }]
+        }
+        other => pieces(other),
+    };
+    let (client, _) = open(Profile { requests_max: 4, ..profile(false) }, ten);
+    let (mut options, mut listed) = (ListOptions::default(), String::new());
+    loop {
+        let page = client.list(options).await.unwrap();
+        listed.extend(page.entries.iter().map(|entry| &*entry.key));
+        let Some(next) = page.next else { break };
+        options = ListOptions::default().after(next);
+    }
+    assert_eq!(listed, "0123456789");
+}
+
 #[tokio::test(start_paused = true)]
 async fn listing_refuses_what_it_cannot_do() {
     let (client, script) = open(profile(false), silent);
