@@ -303,6 +303,8 @@ async fn failed_handle_refuses_calls_while_it_closes() {
 async fn every_close_waits_for_the_sockets() {
     let (client, script) = open(profile(false), silent);
     script.set_close_takes(ms(100));
+    // Sent in the turn of the first `close`.
+    script.set_status(1);
     let close = async |after| {
         sleep(ms(after)).await;
         client.close().await;
