@@ -130,7 +130,7 @@ impl Handshake {
 
     fn check_mode(&self, info: &str) -> Result<(), ConnectionError> {
         let (address, scheme) = (self.address.clone(), self.scheme);
-        match field(info, "redis_mode") {
+        match field(info, "redis_mode").or_else(|| field(info, "server_mode")) {
             Some("cluster") if self.key.is_none() => {
                 Err(ConnectionError::Cluster { address, scheme })
             }
@@ -206,6 +206,9 @@ mod tests {
         handshake.check_mode("redis_mode:cluster\r\n").unwrap_err();
         let clustered = Handshake { key: Some("k".into()), ..handshake.clone() };
         clustered.check_mode("redis_mode:cluster\r\n").unwrap();
+        // Valkey from version 8 on.
+        handshake.check_mode("server_mode:cluster\r\n").unwrap_err();
+        handshake.check_mode("server_mode:sentinel\r\n").unwrap_err();
         handshake.check_role("role:master\r\n").unwrap();
         let replica = "role:slave\r\nmaster_host:h\u{1b}\r\nmaster_port:7\r\n";
         let refused = handshake.check_role(replica).unwrap_err().to_string();
