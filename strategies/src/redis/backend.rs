@@ -47,6 +47,8 @@ pub(crate) struct Backend {
     seen: u64,
     /// Whether the last change of the connection was for the worse, and logged.
     is_failing: bool,
+    /// Whether a malformed publication was logged.
+    is_malformed_logged: bool,
     refusal_log: RefusalLog,
 }
 
@@ -92,6 +94,7 @@ impl Backend {
             unsent: Vec::new(),
             seen: 0,
             is_failing: false,
+            is_malformed_logged: false,
             refusal_log: RefusalLog::default(),
         })
     }
@@ -130,7 +133,10 @@ impl Backend {
             events.push(Event::Lost { nonce, key, token, forced: Some(note) });
         } else if payload != protocol::HELLO.as_bytes() {
             count!("gaggle_frames_dropped_total", "direction" => "incoming");
-            tracing::warn!(bytes = payload.len(), "malformed publication from redis");
+            // Only the first is logged: a stranger may publish without end.
+            if !std::mem::replace(&mut self.is_malformed_logged, true) {
+                tracing::warn!(bytes = payload.len(), "malformed publication from redis");
+            }
         }
     }
 
@@ -313,10 +319,7 @@ impl ClientBackend for Backend {
         let lost: Vec<Event> = events[before..].iter().filter(is_lost).cloned().collect();
         let (mut broken, mut waited) = (None, None);
         for (request, value) in replies {
-            if let Request::Wait = request {
-                waited = Some(value);
-                continue;
-            }
+            waited = matches!(request, Request::Wait).then(|| value.clone()).or(waited);
             broken = self.replied(now, request, value, events).or(broken);
         }
         self.waiters.log_forgotten();

@@ -69,10 +69,15 @@ struct Lab {
 
 impl Lab {
     fn new(way: Way) -> Self {
+        Self::with_replicas(way, 0)
+    }
+
+    fn with_replicas(way: Way, replicas: u32) -> Self {
         let ends: Ends = Arc::new(Mutex::new((way, VecDeque::new())));
         let options = RedisOptions::new("redis://elsewhere")
             .request_timeout(REQUEST_TIMEOUT)
-            .connect_timeout(CONNECT_TIMEOUT);
+            .connect_timeout(CONNECT_TIMEOUT)
+            .replicas(replicas);
         let (dial, now) = (Box::new(FakeDial(ends.clone())), at(0));
         let backend = Backend::new(options, Some(dial), 7, now).unwrap();
         let (policy, run, version) = ("noeviction", "1", "7.2.0");
@@ -136,6 +141,7 @@ impl Lab {
             }
             ["INFO", "replication"] => bulk("role:master\r\n"),
             ["INFO", "memory"] => bulk(&format!("maxmemory_policy:{}\r\n", self.policy)),
+            ["WAIT", "0", "1"] => ":0\r\n".into(),
             ["TIME"] => "*2\r\n$1\r\n5\r\n$1\r\n0\r\n".into(),
             ["SUBSCRIBE", topic] => format!(">3\r\n$9\r\nsubscribe\r\n{}:1\r\n", bulk(topic)),
             ["PUBLISH", topic, payload] => {

@@ -152,6 +152,36 @@ fn passing_refusals_are_logged_every_ten_seconds() {
     assert_eq!(refuse("-MISCONF Errors writing to the AOF file\r\n"), 2);
 }
 
+/// The right was taken away after the handshake.
+#[test]
+fn refused_wait_is_logged() {
+    let (log, _recording) = Events::of_thread();
+    let mut lab = Lab::with_replicas(Way::Open, 1);
+    lab.connect();
+    lab.submit(lock(1, Until::Now));
+    lab.turn();
+    lab.say(&bulk("7 granted 7"));
+    lab.turn();
+    lab.say("+OK\r\n-NOPERM no permissions to run the 'wait' command\r\n");
+    let events = lab.turn();
+    assert!(matches!(events[..], [Event::Unsafe { .. }, Event::Granted { .. }]), "{events:?}");
+    let [event] = &log.with("redis refused a request")[..] else { panic!("{log:?}") };
+    assert!(event.contains("NOPERM"), "{event}");
+}
+
+/// A stranger may publish without end.
+#[test]
+fn malformed_publications_are_warned_of_once() {
+    let (log, _recording) = Events::of_thread();
+    let mut lab = Lab::up();
+    let push = format!(">3\r\n$7\r\nmessage\r\n$1\r\nt\r\n{}", bulk("?"));
+    for _ in 0..2 {
+        lab.say(&push.repeat(2));
+        assert!(lab.turn().is_empty());
+    }
+    assert_eq!(log.with("malformed publication from redis").len(), 1, "{log:?}");
+}
+
 /// One event, not one for each POLL.
 #[test]
 fn waiters_that_redis_lost_are_logged_together() {
