@@ -27,6 +27,8 @@ mod memory;
 pub mod net;
 #[cfg(feature = "redis")]
 mod redis;
+#[cfg(feature = "redis-client")]
+pub mod redis_error;
 #[cfg(feature = "tcp")]
 mod tcp;
 #[cfg(any(test, feature = "testing"))]
@@ -194,8 +196,9 @@ pub trait Channel: Send + Sync + 'static {
     /// # Errors
     ///
     /// [`ChannelError::Unavailable`] when the transport cannot be reached within its connect
-    /// limit, [`ChannelError::Misconfigured`] when it refuses this node,
-    /// [`ChannelError::NameTaken`] when it knows that the name is in use.
+    /// limit, [`ChannelError::Refused`] when it does not serve this node now,
+    /// [`ChannelError::Misconfigured`] when it refuses this node, [`ChannelError::NameTaken`] when
+    /// it knows that the name is in use.
     async fn connect(&self) -> Result<(), ChannelError>;
 
     /// Leaves: pending frames may be lost, [`receive`](Self::receive) ends with `None`, and no
@@ -293,6 +296,13 @@ pub enum ChannelError {
     /// source: the address, and the cause.
     #[error(transparent)]
     Unavailable {
+        /// The error of the transport.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The transport replied that it does not serve this node now; connecting again later may work.
+    /// Its text is that of the source.
+    #[error(transparent)]
+    Refused {
         /// The error of the transport.
         source: Box<dyn std::error::Error + Send + Sync>,
     },

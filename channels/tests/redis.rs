@@ -91,7 +91,9 @@ async fn refused(url: impl Into<String>) -> (String, bool) {
     let channel = channel(url, "a");
     match timeout(Duration::from_secs(5), channel.connect()).await.unwrap().unwrap_err() {
         ChannelError::Misconfigured { source } => (source.to_string(), true),
-        error @ ChannelError::Unavailable { .. } => (error.to_string(), false),
+        error @ (ChannelError::Unavailable { .. } | ChannelError::Refused { .. }) => {
+            (error.to_string(), false)
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -119,6 +121,25 @@ async fn connect_errors_name_address_and_cause() {
     server.stop();
     let text = format!("cannot reach Redis at 127.0.0.1:{port}: connection refused");
     assert_eq!(refused(login("")).await, (text, false));
+}
+
+#[tokio::test]
+async fn database_beyond_the_last_is_named() {
+    let server = RedisServer::start();
+    let (text, permanent) = refused(format!("{}99", server.url())).await;
+    assert!(permanent && text.ends_with("DB index is out of range"), "{text}");
+}
+
+#[tokio::test]
+async fn server_with_too_many_clients_is_no_permanent_failure() {
+    let server = RedisServer::start();
+    let client = redis::Client::open(server.url()).unwrap();
+    let mut one = client.get_multiplexed_async_connection().await.unwrap();
+    // Not at the start, when the connection that tests the server may still count.
+    let limit = ["SET", "maxclients", "1"];
+    redis::cmd("CONFIG").arg(&limit).exec_async(&mut one).await.unwrap();
+    let (text, permanent) = refused(server.url()).await;
+    assert!(!permanent && text.contains("maxclients"), "{text}");
 }
 
 #[tokio::test]

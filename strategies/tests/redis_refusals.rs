@@ -14,9 +14,9 @@ use std::{
 
 #[cfg(feature = "tls")]
 use gaggle_channels::testing::Certificates;
-use gaggle_channels::testing::free_port;
+use gaggle_channels::{NodeName, testing::free_port};
 use gaggle_strategies::{
-    Error, KeyedMutex, Redis, RedisOptions,
+    Error, Gaggle, KeyedMutex, MemberOptions, Redis, RedisOptions,
     clock::{Clock, Instant as ClockInstant},
     error::UnavailableKind,
 };
@@ -317,6 +317,22 @@ async fn server_with_too_many_clients_is_no_permanent_failure() {
     let limit = ["SET", "maxclients", "1"];
     redis::cmd("CONFIG").arg(&limit).exec_async(&mut one).await.unwrap();
     let (kind, cause) = unavailable(Redis::open(server.options()).await);
+    assert_eq!(kind, UnavailableKind::Refused);
+    assert!(cause.contains("maxclients"), "{cause}");
+}
+
+/// The same for a member whose frames go over that server.
+#[tokio::test]
+async fn channel_with_too_many_clients_is_no_permanent_failure() {
+    let server = Server::start().await;
+    let mut one = server.connection().await;
+    let limit = ["SET", "maxclients", "1"];
+    redis::cmd("CONFIG").arg(&limit).exec_async(&mut one).await.unwrap();
+    let name = NodeName::new("a").unwrap();
+    let options = gaggle_channels::RedisOptions::new(server.url(), "c", name.clone());
+    let channel = Arc::new(gaggle_channels::Redis::new(options).unwrap());
+    let member = Gaggle::open(channel, MemberOptions::named("c", [name])).await;
+    let (kind, cause) = unavailable(member);
     assert_eq!(kind, UnavailableKind::Refused);
     assert!(cause.contains("maxclients"), "{cause}");
 }

@@ -19,6 +19,7 @@ use crate::{
 fn unavailable(error: ChannelError) -> Error {
     let kind = match error {
         ChannelError::Misconfigured { .. } => UnavailableKind::Misconfigured,
+        ChannelError::Refused { .. } => UnavailableKind::Refused,
         _ => UnavailableKind::Unreachable,
     };
     Error::unavailable(kind, error)

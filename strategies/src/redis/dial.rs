@@ -2,16 +2,16 @@
 
 use std::{future::Future, io, net::SocketAddr, pin::Pin, sync::Arc, time::Duration};
 
-use gaggle_channels::net;
 #[cfg(feature = "tls")]
 use gaggle_channels::tls::{TlsClient, TlsStream};
+use gaggle_channels::{net, redis_error::io_reason};
 use redis::ConnectionAddr;
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     net::TcpStream,
 };
 
-use super::error::{ConnectionError, io_reason};
+use super::error::ConnectionError;
 use crate::Clock;
 
 /// TCP and TLS may take these parts of an attempt to connect, so that a host that does not reply is

@@ -1,8 +1,9 @@
 //! Why Redis cannot serve: the private causes of [`Error::Unavailable`](crate::Error).
 
-use std::{error::Error, io, sync::Arc, time::Duration};
+use std::time::Duration;
 
-use redis::{ErrorKind, RedisError, ServerError};
+use gaggle_channels::redis_error::{Attempt, is_passing, reason};
+use redis::{RedisError, ServerError};
 
 use crate::{Instant, UnavailableKind, client::command::Cause, in_prose, printable::Printable};
 
@@ -162,7 +163,7 @@ impl Refusal {
             "NOSCRIPT" => Self::NoScript,
             "READONLY" | "MASTERDOWN" | "MOVED" | "CLUSTERDOWN" => Self::OfConnection,
             "ASK" | "TRYAGAIN" => Self::Migrating,
-            "LOADING" | "BUSY" | "OOM" | "NOREPLICAS" | "MISCONF" => Self::Passing,
+            _ if is_passing(code) => Self::Passing,
             _ => Self::Permanent,
         }
     }
@@ -193,39 +194,21 @@ impl RefusalLog {
     }
 }
 
-const NO_DATABASE: &str = "DB index is out of range";
-const TOO_MANY_CLIENTS: &str = "max number of clients";
-
-/// Sorts an error of the client library that ended an attempt to connect. A server may quote the
-/// login in its reply to it, so that no more than the code of that reply is shown.
+/// Sorts an error of the client library that ended an attempt to connect.
 pub(super) fn of_attempt(address: String, error: &RedisError) -> ConnectionError {
-    let refused = error.code().is_some() || error.kind() == ErrorKind::AuthenticationFailed;
-    if !refused && matches!(error.kind(), ErrorKind::Parse | ErrorKind::UnexpectedReturnType) {
-        return ConnectionError::NotRedis { address };
-    }
     #[cfg(feature = "tls")]
-    if io_of(error).is_some_and(is_of_tls) {
+    if gaggle_channels::redis_error::is_of_tls(error) {
         return ConnectionError::TlsRefused { address, reason: reason(error) };
     }
-    if !refused && error.kind() != ErrorKind::RESP3NotSupported {
-        return ConnectionError::Unreachable { address, reason: reason(error) };
+    match Attempt::of(error) {
+        Attempt::NotRedis => ConnectionError::NotRedis { address },
+        Attempt::NoPassword => ConnectionError::NoPassword { address },
+        Attempt::WrongPassword => ConnectionError::WrongPassword { address },
+        Attempt::Refused { command, reason, permanent } => {
+            ConnectionError::Refused { address, command, reason, permanent }
+        }
+        Attempt::Failed => ConnectionError::Unreachable { address, reason: reason(error) },
     }
-    let (command, reason, permanent) = match error.code() {
-        Some("NOAUTH") => return ConnectionError::NoPassword { address },
-        // Redis' own text, which has no part of the request.
-        _ if error.detail() == Some(NO_DATABASE) => ("SELECT", NO_DATABASE, true),
-        Some("WRONGPASS") => return ConnectionError::WrongPassword { address },
-        None if error.kind() == ErrorKind::AuthenticationFailed => {
-            return ConnectionError::WrongPassword { address };
-        }
-        _ if error.detail().is_some_and(|it| it.starts_with(TOO_MANY_CLIENTS)) => {
-            ("HELLO", "it has as many clients as its maxclients allows", false)
-        }
-        // Not the server's text, which may quote the command with its password.
-        Some(code) => ("HELLO", code, Refusal::of(code) == Refusal::Permanent),
-        None => ("HELLO", error.category(), true),
-    };
-    ConnectionError::Refused { address, command, reason: reason.to_owned(), permanent }
 }
 
 #[cfg(feature = "tls")]
@@ -234,39 +217,6 @@ fn remedy_for_name(reason: &str) -> &'static str {
         "; tls_name is the name to expect in it"
     } else {
         ""
-    }
-}
-
-/// The condition in an operator's terms.
-pub(super) fn reason(error: &RedisError) -> String {
-    io_of(error).map_or_else(|| error.to_string(), io_reason)
-}
-
-fn io_of(error: &RedisError) -> Option<&io::Error> {
-    let shared: &Arc<dyn Error + Send + Sync> = error.source()?.downcast_ref()?;
-    shared.downcast_ref()
-}
-
-/// Whether the other side has ended TLS, as one does that requires a certificate: it says so behind
-/// the handshake.
-#[cfg(feature = "tls")]
-fn is_of_tls(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::InvalidData
-}
-
-pub(super) fn io_reason(error: &io::Error) -> String {
-    #[cfg(feature = "tls")]
-    if is_of_tls(error) {
-        return gaggle_channels::tls::reason(error);
-    }
-    match error.raw_os_error() {
-        // Of a Unix socket.
-        Some(_) if error.kind() == io::ErrorKind::NotFound => "no such socket".into(),
-        // Without the number that the system's own text ends with.
-        Some(_) if !error.kind().to_string().starts_with("uncategorized") => {
-            error.kind().to_string()
-        }
-        _ => error.to_string(),
     }
 }
 

@@ -1,10 +1,11 @@
 //! The first commands on a connection: whether the server can hold locks, and what time it has.
 
 use futures_util::future::join_all;
+use gaggle_channels::redis_error::reason;
 use redis::{Cmd, RedisConnectionInfo, Value, aio::MultiplexedConnection};
 
 use super::{
-    error::{ConnectionError, Refusal, reason, server_reason},
+    error::{ConnectionError, Refusal, server_reason},
     protocol, script,
 };
 use crate::printable::Printable;

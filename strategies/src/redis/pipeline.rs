@@ -10,6 +10,7 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
+use gaggle_channels::redis_error::reason;
 use redis::{
     AsyncConnectionConfig, Cmd, PushInfo, PushKind, RedisResult, Value, aio::MultiplexedConnection,
 };
@@ -17,7 +18,7 @@ use tokio::sync::mpsc;
 
 use super::{
     dial::Stream,
-    error::{ConnectionError, of_attempt, reason},
+    error::{ConnectionError, of_attempt},
     handshake::{Found, Handshake},
     request::Request,
 };

@@ -2,12 +2,13 @@
 
 use std::{io, time::Duration};
 
+use gaggle_channels::redis_error::reason;
 use redis::{ConnectionAddr, ErrorKind, RedisConnectionInfo, Value};
 
 use super::{
     ask::{self, Asking},
     dial::{Dial, Dialing, shown, unopened},
-    error::{ConnectionError, is_unknown_command, reason, server_reason},
+    error::{ConnectionError, is_unknown_command, server_reason},
     protocol::master,
 };
 use crate::in_prose;

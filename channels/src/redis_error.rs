@@ -1,0 +1,117 @@
+//! What an error of the client library of Redis means, and how it is shown: for the channel `Redis`
+//! and the strategy `Redis`.
+
+use std::{error::Error, io, sync::Arc};
+
+use redis::{ErrorKind, RedisError};
+
+/// Why an attempt to connect failed.
+#[derive(Debug)]
+pub enum Attempt {
+    /// The server does not speak the protocol.
+    NotRedis,
+    /// The server requires a password.
+    NoPassword,
+    /// The server refused the user name or the password.
+    WrongPassword,
+    /// The server refused a command.
+    Refused {
+        /// Its name.
+        command: &'static str,
+        /// The server's code, or a text without any part of the command.
+        reason: String,
+        /// Whether an operator has to change the server or the URL.
+        permanent: bool,
+    },
+    /// There is no reply.
+    Failed,
+}
+
+const NO_DATABASE: &str = "DB index is out of range";
+const TOO_MANY_CLIENTS: &str = "max number of clients";
+
+impl Attempt {
+    /// Sorts an error that ended an attempt to connect. A server may quote the login in its reply
+    /// to it, so that no more than the code of that reply is shown.
+    #[must_use]
+    pub fn of(error: &RedisError) -> Self {
+        let refused = error.code().is_some() || error.kind() == ErrorKind::AuthenticationFailed;
+        if !refused && matches!(error.kind(), ErrorKind::Parse | ErrorKind::UnexpectedReturnType) {
+            return Self::NotRedis;
+        }
+        if !refused && error.kind() != ErrorKind::RESP3NotSupported {
+            return Self::Failed;
+        }
+        let (command, reason, permanent) = match error.code() {
+            Some("NOAUTH") => return Self::NoPassword,
+            // Redis' own text, which has no part of the request.
+            _ if error.detail() == Some(NO_DATABASE) => ("SELECT", NO_DATABASE, true),
+            Some("WRONGPASS") => return Self::WrongPassword,
+            None if error.kind() == ErrorKind::AuthenticationFailed => return Self::WrongPassword,
+            _ if error.detail().is_some_and(|it| it.starts_with(TOO_MANY_CLIENTS)) => {
+                ("HELLO", "it has as many clients as its maxclients allows", false)
+            }
+            // Not the server's text, which may quote the command with its password.
+            Some(code) => ("HELLO", code, !is_passing(code)),
+            None => ("HELLO", error.category(), true),
+        };
+        Self::Refused { command, reason: reason.to_owned(), permanent }
+    }
+}
+
+/// Whether the same request may succeed later after an error reply of this code, on this server or
+/// on another one of the same name.
+#[must_use]
+pub fn is_passing(code: &str) -> bool {
+    const PASSING: [&str; 11] = [
+        "LOADING",
+        "BUSY",
+        "OOM",
+        "NOREPLICAS",
+        "MISCONF",
+        "READONLY",
+        "MASTERDOWN",
+        "MOVED",
+        "CLUSTERDOWN",
+        "ASK",
+        "TRYAGAIN",
+    ];
+    PASSING.contains(&code)
+}
+
+/// The condition in an operator's terms.
+#[must_use]
+pub fn reason(error: &RedisError) -> String {
+    io_of(error).map_or_else(|| error.to_string(), io_reason)
+}
+
+/// As [`reason`], of an error of the stream.
+#[must_use]
+pub fn io_reason(error: &io::Error) -> String {
+    #[cfg(feature = "tls")]
+    if error.kind() == io::ErrorKind::InvalidData {
+        return crate::tls::reason(error);
+    }
+    match error.raw_os_error() {
+        // Of a Unix socket.
+        Some(_) if error.kind() == io::ErrorKind::NotFound => "no such socket".into(),
+        // Without the number that the system's own text ends with.
+        Some(_) if !error.kind().to_string().starts_with("uncategorized") => {
+            error.kind().to_string()
+        }
+        _ => error.to_string(),
+    }
+}
+
+/// Whether the other side has ended TLS, as one does that requires a certificate: it says so behind
+/// the handshake.
+#[cfg(feature = "tls")]
+#[must_use]
+pub fn is_of_tls(error: &RedisError) -> bool {
+    io_of(error).is_some_and(|error| error.kind() == io::ErrorKind::InvalidData)
+}
+
+fn io_of(error: &RedisError) -> Option<&io::Error> {
+    let shared: &Arc<dyn Error + Send + Sync> = error.source()?.downcast_ref()?;
+    shared.downcast_ref()
+}
