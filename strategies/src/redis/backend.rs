@@ -176,8 +176,16 @@ impl Backend {
     ) -> Result<(), Malformed> {
         match request {
             Request::Command(Command::Lock { nonce, key, lease, .. }) => {
-                let reply = self.learn(protocol::locked(value)?, events);
-                events.extend(self.waiters.locked(*nonce, key, *lease, reply));
+                let event = self.learn(protocol::locked(value, *nonce, key, *lease)?, events);
+                if let Event::Queued { check_in: Some(remaining), .. } = event {
+                    if remaining == ENDLESS {
+                        self.waiters.suspect(key.clone());
+                    }
+                    events.extend(self.waiters.queued(*nonce, remaining));
+                } else {
+                    self.waiters.remove(*nonce);
+                    events.push(event);
+                }
             }
             Request::Command(Command::Unlock { nonce, .. }) => {
                 let held = self.learn(protocol::held(value)?, events);

@@ -1,5 +1,7 @@
 //! Every decoder of the Redis strategy, fed with bytes.
 
+use std::time::Duration;
+
 use redis::Value;
 
 use super::protocol;
@@ -9,10 +11,11 @@ use crate::Nonce;
 /// Returns how many took the bytes.
 pub(crate) fn feed(bytes: &[u8]) -> u32 {
     let published = protocol::published(bytes).is_some() || protocol::forced(bytes).is_some();
+    let (nonce, lease) = (Nonce::from_u128(0xaa), Duration::from_secs(5));
     let Ok(value) = redis::parse_redis_value(bytes) else { return u32::from(published) };
     let taken = [
         published,
-        protocol::locked(value.clone()).is_ok(),
+        protocol::locked(value.clone(), nonce, &"k".into(), lease).is_ok(),
         protocol::held(value.clone()).is_ok(),
         protocol::found(value.clone(), 2).is_ok(),
         protocol::time(&value).is_some(),

@@ -9,7 +9,7 @@ use std::{slice, sync::Arc, time::Duration};
 
 use redis::Value;
 
-use crate::{Inspection, Nonce, Owner, printable::is_unsafe};
+use crate::{Inspection, Nonce, Owner, client::command::Event, printable::is_unsafe};
 
 /// Published to the process itself at the handshake, to check the right to publish.
 pub(super) const HELLO: &str = "0";
@@ -52,25 +52,6 @@ impl Grant {
     }
 }
 
-/// The reply to a LOCK.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Locked {
-    /// The key was free.
-    Now { token: u64 },
-    /// The nonce holds already, for this much longer.
-    Again { token: u64, remaining: Duration },
-    /// It waits for a lease that ends after this time if it is not extended.
-    Queued { remaining: Duration },
-    /// Another acquisition holds the key.
-    Held,
-    /// The nonce has ended.
-    Ended,
-    /// A bound is reached.
-    Limit { what: &'static str, limit: u64 },
-    /// The time that the sender knew was too old.
-    Stale,
-}
-
 /// The state of a nonce, as a POLL finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
@@ -84,20 +65,31 @@ pub(super) enum Found {
     Unknown,
 }
 
-/// Reads the reply to a LOCK.
-pub(super) fn locked(value: Value) -> Read<Reply<Locked>> {
+/// Reads the reply to a LOCK. `Queued` has in `check_in` how long the holder's lease still lasts.
+pub(super) fn locked(
+    value: Value,
+    nonce: Nonce,
+    key: &Arc<str>,
+    lease: Duration,
+) -> Read<Reply<Event>> {
     read(Some(value), |words| {
         let word = words.next().unwrap_or_default();
         let mut argument = || field(words);
+        let granted = |token, lease| {
+            let (key, waited) = (key.clone(), Duration::ZERO);
+            Event::Granted { nonce, key, token, waited, lease }
+        };
+        let limit = |what, limit| Event::Limit { nonce: Some(nonce), what, limit };
         Ok(match word {
-            b"granted" => Locked::Now { token: argument()? },
-            b"again" => Locked::Again { token: argument()?, remaining: millis(argument()?) },
-            b"queued" => Locked::Queued { remaining: millis(argument()?) },
-            b"held" => Locked::Held,
-            b"spent" => Locked::Ended,
-            b"stale" => Locked::Stale,
-            b"waiters" => Locked::Limit { what: "waiters per key", limit: argument()? },
-            b"nonces" => Locked::Limit { what: "nonces remembered", limit: argument()? },
+            b"granted" => granted(argument()?, lease),
+            // Measured after the LOCK was first sent, so that it counts from there.
+            b"again" => granted(argument()?, millis(argument()?)),
+            b"queued" => Event::Queued { nonce, check_in: Some(millis(argument()?)) },
+            b"held" => Event::Held { nonce },
+            b"spent" => Event::Ended { nonce },
+            b"stale" => Event::Stale { nonce },
+            b"waiters" => limit("waiters per key", argument()?),
+            b"nonces" => limit("nonces remembered", argument()?),
             _ => return Err("unknown reply to LOCK"),
         })
     })

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, mem, sync::Arc, time::Duration};
 
 use super::{
-    protocol::{Found, Grant, Locked},
+    protocol::{Found, Grant},
     request::{Check, Poll},
 };
 use crate::{Nonce, client::command::Event, random::Ids};
@@ -67,35 +67,9 @@ impl Waiters {
         Some(Event::Granted { nonce, key, token, waited, lease })
     }
 
-    /// Takes the reply to a LOCK.
-    pub(super) fn locked(
-        &mut self,
-        nonce: Nonce,
-        key: &Arc<str>,
-        lease: Duration,
-        reply: Locked,
-    ) -> Option<Event> {
-        let granted = |token, lease| {
-            let (key, waited) = (key.clone(), Duration::ZERO);
-            Event::Granted { nonce, key, token, waited, lease }
-        };
-        let event = match reply {
-            Locked::Queued { remaining } => {
-                if remaining == ENDLESS {
-                    self.suspects.push(key.clone());
-                }
-                return self.queued(nonce, remaining);
-            }
-            Locked::Now { token } => granted(token, lease),
-            // Measured after the LOCK was first sent, so that it counts from there.
-            Locked::Again { token, remaining } => granted(token, remaining),
-            Locked::Held => Event::Held { nonce },
-            Locked::Ended => Event::Ended { nonce },
-            Locked::Stale => Event::Stale { nonce },
-            Locked::Limit { what, limit } => Event::Limit { nonce: Some(nonce), what, limit },
-        };
-        self.remove(nonce);
-        Some(event)
+    /// Notes a key whose value may be no lock.
+    pub(super) fn suspect(&mut self, key: Arc<str>) {
+        self.suspects.push(key);
     }
 
     /// Takes the keys whose value may be no lock.

@@ -33,22 +33,35 @@ fn line(result: &str) -> Value {
 
 #[test]
 fn every_reply_to_lock_is_read() {
-    let ms = Duration::from_millis;
+    let (ms, of, key) = (Duration::from_millis, nonce(1), Arc::<str>::from("k"));
+    let lease = ms(5000);
+    let locked = |value| locked(value, of, &key, lease);
+    let granted = |token, lease| Event::Granted {
+        nonce: of,
+        key: key.clone(),
+        token,
+        waited: Duration::ZERO,
+        lease,
+    };
+    let limit = |what, limit| Event::Limit { nonce: Some(of), what, limit };
     let replies = [
-        ("granted 3", Locked::Now { token: 3 }),
-        ("again 3 700", Locked::Again { token: 3, remaining: ms(700) }),
-        ("queued 700", Locked::Queued { remaining: ms(700) }),
-        ("held", Locked::Held),
-        ("spent", Locked::Ended),
-        ("stale", Locked::Stale),
-        ("waiters 8", Locked::Limit { what: "waiters per key", limit: 8 }),
-        ("nonces 8", Locked::Limit { what: "nonces remembered", limit: 8 }),
+        ("granted 3", granted(3, lease)),
+        ("again 3 700", granted(3, ms(700))),
+        ("queued 700", Event::Queued { nonce: of, check_in: Some(ms(700)) }),
+        ("held", Event::Held { nonce: of }),
+        ("spent", Event::Ended { nonce: of }),
+        ("stale", Event::Stale { nonce: of }),
+        ("waiters 8", limit("waiters per key", 8)),
+        ("nonces 8", limit("nonces remembered", 8)),
     ];
     for (words, result) in replies {
-        let reply = locked(line(words)).unwrap();
-        assert_eq!(reply, Reply { now: 5, grants: vec![grant(7)], result });
-        let alone = locked(text(&format!("5 {words}"))).unwrap();
-        assert_eq!(alone, Reply { now: 5, grants: Vec::new(), result });
+        for (value, grants) in
+            [(line(words), vec![grant(7)]), (text(&format!("5 {words}")), Vec::new())]
+        {
+            let reply = locked(value).unwrap();
+            assert_eq!((reply.now, reply.grants), (5, grants));
+            assert_eq!(format!("{:?}", reply.result), format!("{result:?}"));
+        }
     }
     for wrong in ["other", "", "again", "again 3", "granted x", "granted -3"] {
         locked(line(wrong)).unwrap_err();
@@ -187,7 +200,7 @@ proptest! {
         let _ = published(&payload);
         let _ = forced(&payload);
         let _ = scanned(value.clone());
-        let _ = locked(value.clone());
+        let _ = locked(value.clone(), nonce(1), &"k".into(), Duration::ZERO);
         let _ = held(value.clone());
         let _ = found(value.clone(), 3);
         let _ = inspected(value.clone());
