@@ -49,12 +49,8 @@ impl Handshake {
         &self,
         connection: &MultiplexedConnection,
     ) -> Result<Found, ConnectionError> {
-        let mut commands: Vec<(&str, Cmd)> = vec![
-            ("INFO", command(&["INFO", "server"])),
-            ("INFO", command(&["INFO", "memory"])),
-            ("INFO", command(&["INFO", "replication"])),
-            ("TIME", command(&["TIME"])),
-        ];
+        let mut commands: Vec<(&str, Cmd)> =
+            vec![("INFO", command(&["INFO"])), ("TIME", command(&["TIME"]))];
         if self.waits {
             commands.push(("WAIT", command(&["WAIT", "0", "1"])));
         }
@@ -78,15 +74,12 @@ impl Handshake {
         };
         let mut replies = join_all(commands.iter().map(ask)).await.into_iter();
         let mut reply = || replies.next().expect("a reply to each command");
-        let server = protocol::text(reply()?);
-        self.check_version(&server)?;
-        self.check_mode(&server)?;
-        self.check_policy(&protocol::text(reply()?))?;
-        self.check_role(&protocol::text(reply()?))?;
+        let info: String = redis::from_redis_value(reply()?).unwrap_or_default();
+        self.check(&info)?;
         let time = protocol::time(&reply()?);
         replies.try_for_each(|reply| reply.map(drop))?;
         let time = time.ok_or_else(|| self.refused("TIME", "no time".into(), true))?;
-        Ok(Found { time, run: field(&server, "run_id").unwrap_or_default().to_owned() })
+        Ok(Found { time, run: field(&info, "run_id").unwrap_or_default().to_owned() })
     }
 
     fn reply(
@@ -115,47 +108,30 @@ impl Handshake {
         ConnectionError::Refused { address: self.address.clone(), command, reason, permanent }
     }
 
-    fn check_version(&self, info: &str) -> Result<(), ConnectionError> {
+    fn check(&self, info: &str) -> Result<(), ConnectionError> {
+        let (address, scheme, of) = (self.address.clone(), self.scheme, |name| field(info, name));
         // Valkey says which Redis it is compatible with under the same name.
-        let found = field(info, "redis_version").unwrap_or_default();
+        let found = of("redis_version").unwrap_or_default();
         let major = found.split('.').next().and_then(|major| major.parse::<u32>().ok());
-        match major {
-            Some(major) if major < VERSION_MIN => Err(ConnectionError::TooOld {
-                address: self.address.clone(),
-                found: found.to_owned(),
-                oldest: VERSION_MIN,
-            }),
-            _ => Ok(()),
-        }
-    }
-
-    fn check_mode(&self, info: &str) -> Result<(), ConnectionError> {
-        let (address, scheme) = (self.address.clone(), self.scheme);
-        match field(info, "redis_mode").or_else(|| field(info, "server_mode")) {
-            Some("cluster") if self.key.is_none() => {
-                Err(ConnectionError::Cluster { address, scheme })
+        let policy = of("maxmemory_policy").unwrap_or("unknown");
+        let part = |name| Printable(of(name).unwrap_or("unknown"));
+        // Valkey has the mode under another name from version 8 on.
+        Err(match of("redis_mode").or_else(|| of("server_mode")) {
+            _ if major.is_some_and(|major| major < VERSION_MIN) => {
+                let (found, oldest) = (found.to_owned(), VERSION_MIN);
+                ConnectionError::TooOld { address, found, oldest }
             }
-            Some("sentinel") => Err(ConnectionError::Sentinel { address, scheme }),
-            _ => Ok(()),
-        }
-    }
-
-    fn check_role(&self, info: &str) -> Result<(), ConnectionError> {
-        if field(info, "role") != Some("slave") {
-            return Ok(());
-        }
-        let part = |name| Printable(field(info, name).unwrap_or("unknown"));
-        let master = format!("{}:{}", part("master_host"), part("master_port"));
-        Err(ConnectionError::Replica { address: self.address.clone(), master })
-    }
-
-    fn check_policy(&self, info: &str) -> Result<(), ConnectionError> {
-        let policy = field(info, "maxmemory_policy").unwrap_or("unknown");
-        if self.allow_eviction || policy == "noeviction" {
-            return Ok(());
-        }
-        let (address, policy) = (self.address.clone(), policy.to_owned());
-        Err(ConnectionError::Evicts { address, policy })
+            Some("cluster") if self.key.is_none() => ConnectionError::Cluster { address, scheme },
+            Some("sentinel") => ConnectionError::Sentinel { address, scheme },
+            _ if !self.allow_eviction && policy != "noeviction" => {
+                ConnectionError::Evicts { address, policy: policy.to_owned() }
+            }
+            _ if of("role") == Some("slave") => {
+                let master = format!("{}:{}", part("master_host"), part("master_port"));
+                ConnectionError::Replica { address, master }
+            }
+            _ => return Ok(()),
+        })
     }
 }
 
@@ -176,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn old_or_evicting_server_is_refused() {
+    fn server_that_cannot_hold_locks_is_refused() {
         let handshake = Handshake {
             address: "here".into(),
             scheme: "redis",
@@ -187,32 +163,36 @@ mod tests {
             waits: false,
             key: None,
         };
-        let policy = |policy: &str| {
-            handshake.check_policy(&format!("used:1\r\nmaxmemory_policy:{policy}\r\n"))
-        };
-        policy("noeviction").unwrap();
+        let keeps = |rest: &str| format!("used:1\r\nmaxmemory_policy:noeviction\r\n{rest}\r\n");
+        let refused = |rest: &str| handshake.check(&keeps(rest)).unwrap_err();
+        for accepted in
+            ["redis_version:7.0.15", "redis_version:7.2.4\r\nserver_name:valkey", "role:master"]
+        {
+            handshake.check(&keeps(accepted)).unwrap();
+        }
+        handshake.check(&keeps("redis_mode:standalone")).unwrap();
+        assert!(matches!(refused("redis_version:6.2.14"), ConnectionError::TooOld { .. }));
+        // Valkey has the second name from version 8 on.
+        for name in ["redis_mode", "server_mode"] {
+            let cluster = format!("{name}:cluster");
+            assert!(matches!(refused(&cluster), ConnectionError::Cluster { .. }));
+            let clustered = Handshake { key: Some("k".into()), ..handshake.clone() };
+            clustered.check(&keeps(&cluster)).unwrap();
+            let sentinel = refused(&format!("{name}:sentinel"));
+            assert!(matches!(sentinel, ConnectionError::Sentinel { .. }));
+        }
         for evicting in ["allkeys-lru", "volatile-ttl"] {
-            let refused = policy(evicting);
+            let info = format!("maxmemory_policy:{evicting}\r\n");
+            let refused = handshake.check(&info);
             assert!(
                 matches!(refused, Err(ConnectionError::Evicts { policy, .. }) if policy == evicting)
             );
+            let allows = Handshake { allow_eviction: true, ..handshake.clone() };
+            allows.check(&info).unwrap();
         }
-        handshake.check_policy("").unwrap_err();
-        let allows = Handshake { allow_eviction: true, ..handshake.clone() };
-        allows.check_policy("maxmemory_policy:allkeys-lru\r\n").unwrap();
-        handshake.check_version("redis_version:7.0.15\r\n").unwrap();
-        handshake.check_version("redis_version:7.2.4\r\nserver_name:valkey\r\n").unwrap();
-        handshake.check_version("redis_version:6.2.14\r\n").unwrap_err();
-        handshake.check_mode("redis_mode:standalone\r\n").unwrap();
-        handshake.check_mode("redis_mode:cluster\r\n").unwrap_err();
-        let clustered = Handshake { key: Some("k".into()), ..handshake.clone() };
-        clustered.check_mode("redis_mode:cluster\r\n").unwrap();
-        // Valkey from version 8 on.
-        handshake.check_mode("server_mode:cluster\r\n").unwrap_err();
-        handshake.check_mode("server_mode:sentinel\r\n").unwrap_err();
-        handshake.check_role("role:master\r\n").unwrap();
-        let replica = "role:slave\r\nmaster_host:h\u{1b}\r\nmaster_port:7\r\n";
-        let refused = handshake.check_role(replica).unwrap_err().to_string();
+        handshake.check("").unwrap_err();
+        let replica = "role:slave\r\nmaster_host:h\u{1b}\r\nmaster_port:7";
+        let refused = refused(replica).to_string();
         assert!(refused.ends_with("its master is h\\u{1b}:7"), "{refused}");
     }
 }

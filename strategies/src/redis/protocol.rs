@@ -182,15 +182,6 @@ pub(super) fn time(value: &Value) -> Option<u64> {
     seconds.checked_mul(1_000_000)?.checked_add(micros)
 }
 
-/// Reads the reply to `INFO`.
-pub(super) fn text(value: Value) -> String {
-    match value {
-        Value::VerbatimString { text, .. } | Value::SimpleString(text) => text,
-        Value::BulkString(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
-        _ => String::new(),
-    }
-}
-
 /// Reads where a Sentinel says that a master is: host and port, which errors show.
 pub(super) fn master(value: Value) -> Option<(String, u16)> {
     let (host, port): (String, String) = redis::from_redis_value(value).ok()?;

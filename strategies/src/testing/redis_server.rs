@@ -145,7 +145,7 @@ impl Server {
         let reply = match words[..] {
             [b"HELLO", ..] => b"%1\r\n$5\r\nproto\r\n:3\r\n".to_vec(),
             [b"PING" | b"SELECT", ..] => resp::encoded(&Reply::Done),
-            [b"INFO", _] => {
+            [b"INFO"] => {
                 let run = self.restarts;
                 let info = format!(
                     "redis_version:7.2.4\r\nrun_id:r{run}\r\nmaxmemory_policy:noeviction\r\n"

@@ -136,11 +136,11 @@ impl Lab {
         let words: Vec<&str> = command.iter().map(String::as_str).collect();
         match words[..] {
             ["HELLO", "3"] => "%1\r\n$5\r\nproto\r\n:3\r\n".into(),
-            ["INFO", "server"] => {
-                bulk(&format!("redis_version:{}\r\nrun_id:{}\r\n", self.version, self.run))
+            ["INFO"] => {
+                let Self { version, run, policy, .. } = self;
+                let server = format!("redis_version:{version}\r\nrun_id:{run}\r\n");
+                bulk(&format!("{server}role:master\r\nmaxmemory_policy:{policy}\r\n"))
             }
-            ["INFO", "replication"] => bulk("role:master\r\n"),
-            ["INFO", "memory"] => bulk(&format!("maxmemory_policy:{}\r\n", self.policy)),
             ["WAIT", "0", "1"] => ":0\r\n".into(),
             ["TIME"] => "*2\r\n$1\r\n5\r\n$1\r\n0\r\n".into(),
             ["SUBSCRIBE", topic] => format!(">3\r\n$9\r\nsubscribe\r\n{}:1\r\n", bulk(topic)),

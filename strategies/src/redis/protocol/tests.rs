@@ -205,10 +205,5 @@ proptest! {
         let _ = found(value.clone(), 3);
         let _ = inspected(value.clone());
         let _ = time(&value);
-        let _ = text_of(value);
     }
-}
-
-fn text_of(value: Value) -> String {
-    super::text(value)
 }
