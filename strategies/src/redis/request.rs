@@ -90,7 +90,6 @@ pub(super) struct Encoder {
     /// "pid host".
     owner: String,
     nonce_memory_us: u64,
-    is_in_cluster: bool,
     /// How many replicas `WAIT` waits for, and for how long.
     replicas: u32,
     wait_ms: u64,
@@ -98,8 +97,7 @@ pub(super) struct Encoder {
 
 impl Encoder {
     pub(super) fn new(options: &RedisOptions, process: Nonce) -> Self {
-        let is_in_cluster = options.server.is_cluster();
-        let names = Names::new(&options.namespace, is_in_cluster);
+        let names = Names::new(&options.namespace, options.server.is_cluster());
         let owner = Owner::this_process(None);
         // One word, so that the label after it can be anything.
         let host = owner.host.split_whitespace().collect::<Vec<_>>().join("-");
@@ -110,7 +108,6 @@ impl Encoder {
             process: process.to_string(),
             owner: format!("{} {host}", owner.pid),
             nonce_memory_us: memory.saturating_mul(1000),
-            is_in_cluster,
             replicas: options.replicas,
             wait_ms: whole_ms(options.request_timeout / 2).max(1),
             names,
@@ -174,18 +171,10 @@ impl Encoder {
                 _ = cmd.arg("EVALSHA").arg(script::MARK.hash()).arg(1).arg(self.names.mark());
             }
             Request::Wait => _ = cmd.arg("WAIT").arg(self.replicas).arg(self.wait_ms),
-            Request::Ping => match self.slot_key() {
-                None => _ = cmd.arg("PING"),
-                // Another node that serves the slot by now is named.
-                Some(key) => _ = cmd.arg("GET").arg(key),
-            },
+            // In a Cluster another node that serves the slot by now is named.
+            Request::Ping => _ = cmd.arg("GET").arg(self.names.any()),
         }
         cmd
-    }
-
-    /// In a Cluster: a key of the slot of all keys.
-    pub(super) fn slot_key(&self) -> Option<&str> {
-        self.is_in_cluster.then(|| self.names.any())
     }
 
     /// Adds the common arguments of all scripts: name, keys, process and options.

@@ -162,11 +162,9 @@ impl Server {
                 resp::encoded(&Reply::Int(1))
             }
             [b"WAIT", ..] => resp::encoded(&Reply::Int(self.replicas.into())),
-            [b"SET", ..] => {
-                resp::encoded(&self.look(now_us, |keys| keys.call("SET", &request[1..])))
-            }
-            [b"DEL", _] => {
-                resp::encoded(&self.look(now_us, |keys| keys.call("DEL", &request[1..])))
+            [verb @ (b"GET" | b"SET" | b"DEL"), _, ..] => {
+                let verb = std::str::from_utf8(verb).expect("it is one of these");
+                resp::encoded(&self.look(now_us, |keys| keys.call(verb, &request[1..])))
             }
             [b"SCRIPT", b"LOAD", text] => {
                 let hash = self.scripts.teach(text);

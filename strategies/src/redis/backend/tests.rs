@@ -268,11 +268,11 @@ fn idle_connection_is_tested() {
     let ttl = Duration::from_secs(3);
     assert_eq!(lab.backend.next_wake(), Some(lab.now.after(ttl)));
     assert!(lab.after(ttl).is_empty());
-    assert_eq!(lab.commands(), [["PING"]]);
-    lab.say("+PONG\r\n");
+    assert_eq!(lab.commands(), [["GET", "gaggle:{b0}:t"]]);
+    lab.say("_\r\n");
     assert!(lab.turn().is_empty());
     assert!(lab.after(ttl).is_empty());
-    assert_eq!(lab.commands(), [["PING"]]);
+    assert_eq!(lab.commands(), [["GET", "gaggle:{b0}:t"]]);
     let events = lab.after(REQUEST_TIMEOUT);
     assert!(matches!(events[..], [Event::Down { .. }]), "{events:?}");
 }
