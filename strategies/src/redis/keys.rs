@@ -1,6 +1,6 @@
 //! Where a key lives: its bucket, and the names of its parts in Redis.
 
-use redis::Cmd;
+use redis::{Cmd, RedisWrite as _};
 
 /// How many buckets the keys are spread over. It is fixed: processes that counted differently
 /// would not see each other's locks. Each bucket has one token counter.
@@ -22,16 +22,6 @@ pub(super) struct Names {
     /// What stands before and after the number of a bucket.
     before: String,
     after: &'static str,
-    buckets: Vec<BucketNames>,
-}
-
-#[derive(Debug)]
-struct BucketNames {
-    /// The hash tag comes first and the user's key last, so that whatever that key contains,
-    /// braces included, nothing collides.
-    prefix: String,
-    tokens: String,
-    nonces: String,
 }
 
 impl Names {
@@ -41,17 +31,18 @@ impl Names {
             false => (format!("{namespace}:{{b"), "}:"),
             true => (format!("{{{namespace}}}:b"), ":"),
         };
-        let buckets = (0..BUCKETS).map(|bucket| {
-            let prefix = format!("{before}{bucket}{after}");
-            BucketNames { tokens: format!("{prefix}t"), nonces: format!("{prefix}x"), prefix }
-        });
-        let buckets = buckets.collect();
-        Self { namespace: namespace.to_owned(), before, after, buckets }
+        Self { namespace: namespace.to_owned(), before, after }
+    }
+
+    /// What the names of a bucket begin with. The hash tag comes first and the user's key last, so
+    /// that whatever that key contains, braces included, nothing collides.
+    fn prefix(&self, bucket: usize) -> String {
+        format!("{}{bucket}{}", self.before, self.after)
     }
 
     /// The name under which the holder of a key is stored.
     pub(super) fn lock(&self, key: &str) -> String {
-        format!("{}l:{key}", self.buckets[bucket(key)].prefix)
+        format!("{}l:{key}", self.prefix(bucket(key)))
     }
 
     /// The end of a message about a stored value that is no lock: what an operator can do.
@@ -61,12 +52,12 @@ impl Names {
 
     /// A key that only shows that it was written.
     pub(super) fn mark(&self) -> String {
-        format!("{}w", self.buckets[0].prefix)
+        format!("{}w", self.prefix(0))
     }
 
     /// A key that is in the slot of all keys in a Cluster.
-    pub(super) fn any(&self) -> &str {
-        &self.buckets[0].tokens
+    pub(super) fn any(&self) -> String {
+        format!("{}t", self.prefix(0))
     }
 
     /// What stands before a process in the name of its topic.
@@ -94,12 +85,13 @@ impl Names {
 
     /// Adds the names that a script needs for a key, and their number.
     pub(super) fn add(&self, cmd: &mut Cmd, key: &str) {
-        let names = &self.buckets[bucket(key)];
-        cmd.arg(6).arg(&names.tokens).arg(&names.nonces);
-        let mut name = format!("{}?:{key}", names.prefix).into_bytes();
-        for part in *b"lfag" {
-            name[names.prefix.len()] = part;
-            cmd.arg(name.as_slice());
+        let prefix = self.prefix(bucket(key));
+        cmd.arg(6);
+        for part in ["t", "x"] {
+            cmd.write_arg_fmt(format_args!("{prefix}{part}"));
+        }
+        for part in ["l", "f", "a", "g"] {
+            cmd.write_arg_fmt(format_args!("{prefix}{part}:{key}"));
         }
     }
 }
@@ -155,7 +147,10 @@ mod tests {
             assert_eq!(names.key_of(found[2].as_bytes()), Some(key));
             assert_eq!(names.key_of(found[3].as_bytes()), None);
         }
-        assert_eq!((names.pattern("a*"), names.any()), (r"{n s}:b*:l:a\**".into(), "{n s}:b0:t"));
+        assert_eq!(
+            (names.pattern("a*"), names.any()),
+            (r"{n s}:b*:l:a\**".into(), "{n s}:b0:t".into())
+        );
     }
 
     #[test]
