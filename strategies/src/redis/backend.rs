@@ -12,7 +12,7 @@ use std::{
 use redis::{ProtocolVersion, ServerError, Value};
 
 use super::{
-    connection::{Change, Connection},
+    connection::{Connected, Connection},
     dial::{Dial, PLAIN},
     error::{ConnectionError, Refusal, RefusalLog, server_reason},
     handshake::Handshake,
@@ -39,6 +39,8 @@ pub(crate) struct Backend {
     options: RedisOptions,
     encoder: Encoder,
     connection: Connection,
+    /// The first connection, until a turn takes it.
+    first: Option<Connected>,
     waiters: Waiters,
     unreported: Unreported,
     /// Failures of requests that could not be sent.
@@ -89,6 +91,7 @@ impl Backend {
             options,
             encoder,
             connection,
+            first: None,
             waiters,
             unreported: Unreported::default(),
             unsent: Vec::new(),
@@ -108,11 +111,10 @@ impl Backend {
                 () = ClientBackend::arrived(self) => {}
                 () = clock.sleep_until(wake) => {}
             }
-            let now = clock.now();
-            if let Some(outcome) = self.connection.outcome(now) {
-                return outcome;
+            if let Some(connected) = self.connection.take(clock.now()) {
+                self.first = Some(connected?);
+                return Ok(());
             }
-            self.connection.start_due(now);
         }
     }
 
@@ -275,9 +277,9 @@ impl Backend {
         }
     }
 
-    fn changed(&mut self, change: Change, events: &mut Vec<Event>) {
-        match change {
-            Change::Up { time, memory } => {
+    fn changed(&mut self, opened: Result<Connected, ConnectionError>, events: &mut Vec<Event>) {
+        match opened {
+            Ok((time, memory)) => {
                 self.seen = self.seen.max(time);
                 if std::mem::take(&mut self.is_failing) {
                     tracing::info!(address = self.connection.address(), "redis available again");
@@ -285,7 +287,7 @@ impl Backend {
                 count!("gaggle_connections_total", "to" => "redis");
                 events.push(Event::Up { memory });
             }
-            Change::Failed(error) => {
+            Err(error) => {
                 self.is_down(&error);
                 events.push(Event::Down { cause: Some(error.cause()) });
             }
@@ -307,16 +309,15 @@ impl ClientBackend for Backend {
     }
 
     fn arrived(&mut self) -> impl Future<Output = ()> + Send {
-        poll_fn(
-            |context| {
-                if self.connection.poll(context) { Poll::Ready(()) } else { Poll::Pending }
-            },
-        )
+        poll_fn(|context| match self.first.is_some() || self.connection.poll(context) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        })
     }
 
     fn take(&mut self, now: Instant, events: &mut Vec<Event>) -> Result<(), Failure> {
-        if let Some(change) = self.connection.take(now) {
-            self.changed(change, events);
+        if let Some(opened) = self.first.take().map(Ok).or_else(|| self.connection.take(now)) {
+            self.changed(opened, events);
         }
         let (published, replies) = self.connection.received(now);
         let before = events.len();

@@ -37,14 +37,8 @@ use crate::{
 /// one twice as long.
 const FIRST_PART: u32 = 5;
 
-/// A change of the connection.
-#[derive(Debug)]
-pub(super) enum Change {
-    /// Requests can be sent. `time` is the server's, in microseconds.
-    Up { time: u64, memory: Memory },
-    /// An attempt to connect has failed.
-    Failed(ConnectionError),
-}
+/// The server's time at a new connection, in microseconds, and what it may have lost.
+pub(super) type Connected = (u64, Memory);
 
 type Outcome = Result<Opened, ConnectionError>;
 type Attempt = Pin<Box<dyn Future<Output = Outcome> + Send>>;
@@ -138,23 +132,8 @@ impl Connection {
         matches!(pin!(unconstrained(polled)).poll(context), Poll::Ready(true))
     }
 
-    /// The outcome of the first attempt to connect, once there is one.
-    pub(super) fn outcome(&self, now: Instant) -> Option<Result<(), ConnectionError>> {
-        match &self.state {
-            State::Connecting { outcome: Some(outcome), .. } => {
-                Some(outcome.as_ref().map(drop).map_err(Clone::clone))
-            }
-            State::Connecting { until, race, .. } => {
-                let given_up = || self.timeout().or_worse(race.failed.clone());
-                (*until <= now).then(|| Err(given_up()))
-            }
-            State::Up { .. } => Some(Ok(())),
-            State::Pausing { .. } => None,
-        }
-    }
-
     /// Begins and ends attempts to connect.
-    pub(super) fn take(&mut self, now: Instant) -> Option<Change> {
+    pub(super) fn take(&mut self, now: Instant) -> Option<Result<Connected, ConnectionError>> {
         match &mut self.state {
             State::Pausing { until } if *until <= now => {
                 let mut handshake = self.handshake.clone();
@@ -187,11 +166,11 @@ impl Connection {
                         };
                         self.state = State::Up { pipeline, silent_since: now };
                         self.failures = 0;
-                        Some(Change::Up { time, memory })
+                        Some(Ok((time, memory)))
                     }
                     Err(error) => {
                         self.pause(now);
-                        Some(Change::Failed(error))
+                        Some(Err(error))
                     }
                 }
             }
@@ -200,7 +179,7 @@ impl Connection {
     }
 
     /// Begins the next way to the server, if that is due.
-    pub(super) fn start_due(&mut self, now: Instant) {
+    fn start_due(&mut self, now: Instant) {
         let State::Connecting { race, .. } = &mut self.state else { return };
         if self.dial.may_move() && race.next_at <= now {
             if race.waiting.is_empty() {
@@ -288,7 +267,7 @@ impl Connection {
         &self.handshake.address
     }
 
-    pub(super) fn timeout(&self) -> ConnectionError {
+    fn timeout(&self) -> ConnectionError {
         ConnectionError::Timeout { address: self.address().to_owned(), timeout: self.limit() }
     }
 
