@@ -7,6 +7,7 @@ mod tests;
 use std::{
     future::poll_fn,
     task::{Context, Poll, Waker},
+    time::Duration,
 };
 
 use redis::{ProtocolVersion, ServerError, Value};
@@ -14,7 +15,7 @@ use redis::{ProtocolVersion, ServerError, Value};
 use super::{
     connection::{Connected, Connection},
     dial::{Dial, PLAIN},
-    error::{ConnectionError, Refusal, RefusalLog, server_reason},
+    error::{ConnectionError, Refusal, server_reason},
     handshake::Handshake,
     options::{Queue, RedisOptions},
     protocol::{self, Forced, Malformed, Reply},
@@ -51,7 +52,8 @@ pub(crate) struct Backend {
     is_failing: bool,
     /// Whether a malformed publication was logged.
     is_malformed_logged: bool,
-    refusal_log: RefusalLog,
+    /// When a passing refusal may be logged again.
+    next_passing_log: Instant,
 }
 
 impl Backend {
@@ -98,7 +100,7 @@ impl Backend {
             seen: 0,
             is_failing: false,
             is_malformed_logged: false,
-            refusal_log: RefusalLog::default(),
+            next_passing_log: now,
         })
     }
 
@@ -248,7 +250,7 @@ impl Backend {
             reason += &self.encoder.names.remedy(key);
         }
         let text = format!("Redis at {address} refused the request{}: {reason}", request.for_key());
-        if self.refusal_log.logs(now, refusal) {
+        if refusal.is_logged(now, &mut self.next_passing_log) {
             tracing::warn!(error = text, "redis refused a request");
         }
         // A LOCK that is sent again at once could overtake its own withdrawal. A new connection

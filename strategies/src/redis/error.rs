@@ -158,6 +158,16 @@ impl Refusal {
         Self::of(error.code())
     }
 
+    /// Whether to log it. Of those that pass, one every ten seconds: other requests may succeed in
+    /// between; with a full memory, unlocks do.
+    pub(super) fn is_logged(self, now: Instant, next_passing: &mut Instant) -> bool {
+        let passes = self == Self::Passing && now >= *next_passing;
+        if passes {
+            *next_passing = now.after(Duration::from_secs(10));
+        }
+        passes || self == Self::Permanent
+    }
+
     pub(super) fn of(code: &str) -> Self {
         match code {
             "NOSCRIPT" => Self::NoScript,
@@ -165,31 +175,6 @@ impl Refusal {
             "ASK" | "TRYAGAIN" => Self::Migrating,
             _ if is_passing(code) => Self::Passing,
             _ => Self::Permanent,
-        }
-    }
-}
-
-/// How often refusals that pass are logged. Other requests may succeed in between: with a full
-/// memory, unlocks do.
-const PASSING_LOGGED_EVERY: Duration = Duration::from_secs(10);
-
-/// Limits the log of refusals.
-#[derive(Debug, Default)]
-pub(super) struct RefusalLog {
-    /// When a passing refusal may be logged again.
-    next_passing_at: Instant,
-}
-
-impl RefusalLog {
-    /// Whether this one is to be logged.
-    pub(super) fn logs(&mut self, now: Instant, refusal: Refusal) -> bool {
-        match refusal {
-            Refusal::Permanent => true,
-            Refusal::Passing if now >= self.next_passing_at => {
-                self.next_passing_at = now.after(PASSING_LOGGED_EVERY);
-                true
-            }
-            _ => false,
         }
     }
 }
