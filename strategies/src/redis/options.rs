@@ -85,7 +85,7 @@ impl RedisOptions {
     /// `rediss://…` with the feature `tls`, or on the Unix socket `redis+unix:///path[?db=0]`.
     #[must_use]
     pub fn new(url: impl Into<String>) -> Self {
-        Self::at(Server::at_url(url.into()))
+        Self::at(Server::at_url(&url.into()))
     }
 
     fn at(server: Server) -> Self {

@@ -5,7 +5,7 @@ use std::fmt;
 #[cfg(feature = "tls")]
 use gaggle_channels::tls::TlsFiles;
 use gaggle_channels::url::check_login;
-use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _, RedisError};
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _};
 
 use super::sentinel::Sentinels;
 use crate::Error;
@@ -13,7 +13,9 @@ use crate::Error;
 /// The server as it was given.
 #[derive(Clone)]
 pub(super) struct Server {
-    source: Source,
+    info: Result<ConnectionInfo, String>,
+    /// Whether the URL asks for TLS.
+    tls: bool,
     pub(super) place: Place,
 }
 
@@ -27,12 +29,6 @@ pub(super) enum Place {
     Cluster(Vec<String>),
 }
 
-#[derive(Clone)]
-enum Source {
-    Url(String),
-    Info(Box<ConnectionInfo>),
-}
-
 /// How TLS to the server is made.
 #[cfg(feature = "tls")]
 #[derive(Clone, Debug, Default)]
@@ -43,12 +39,18 @@ pub(super) struct Tls {
 }
 
 impl Server {
-    pub(super) fn at_url(url: String) -> Self {
-        Self { source: Source::Url(url), place: Place::Direct }
+    pub(super) fn at_url(url: &str) -> Self {
+        // The library is built without TLS, and takes no such URL.
+        let rest = url.strip_prefix("rediss:");
+        let plain = rest.map_or_else(|| url.to_owned(), |rest| format!("redis:{rest}"));
+        // Never the URL itself: it may hold a password.
+        let parse = |()| plain.into_connection_info().map_err(|error| error.to_string());
+        let info = check_login(url).map_err(str::to_owned).and_then(parse);
+        Self { info, tls: rest.is_some(), place: Place::Direct }
     }
 
     pub(super) fn of(info: ConnectionInfo) -> Self {
-        Self { source: Source::Info(Box::new(info)), place: Place::Direct }
+        Self { info: Ok(info), tls: false, place: Place::Direct }
     }
 
     pub(super) fn is_cluster(&self) -> bool {
@@ -57,28 +59,14 @@ impl Server {
 
     /// Address and login, and whether TLS is asked for.
     pub(super) fn info(&self) -> Result<(ConnectionInfo, bool), Error> {
-        // Never the URL itself: it may hold a password.
-        let wrong = |error: RedisError| invalid(error.to_string(), URL);
-        let info = match &self.source {
-            Source::Url(url) => {
-                check_login(url).map_err(|problem| invalid(problem.to_owned(), URL))?;
-                match url.strip_prefix("rediss:") {
-                    Some(rest) => {
-                        let plain = format!("redis:{rest}").into_connection_info();
-                        return Ok((plain.map_err(wrong)?, true));
-                    }
-                    None => url.as_str().into_connection_info().map_err(wrong)?,
-                }
-            }
-            Source::Info(info) => (**info).clone(),
-        };
+        let info = self.info.clone().map_err(|problem| invalid(problem, URL))?;
         match info.addr() {
             ConnectionAddr::TcpTls { insecure: false, tls_params: None, .. } => Ok((info, true)),
             ConnectionAddr::TcpTls { .. } => {
                 let limit = "RedisOptions::tls with the files, and checked certificates";
                 Err(invalid("TLS parameters of a redis::Client".into(), limit))
             }
-            _ => Ok((info, false)),
+            _ => Ok((info, self.tls)),
         }
     }
 }
