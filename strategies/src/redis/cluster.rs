@@ -12,11 +12,11 @@ use redis::{ConnectionAddr, ConnectionInfo, Value};
 use super::{
     ask::{self, Asking},
     dial::{Dial, Dialing, shown, unopened},
-    error::{ConnectionError, Refusal, is_unknown_command, of_attempt, server_reason},
+    error::{ConnectionError, is_unknown_command, of_attempt},
     protocol::{Node, slot_and_nodes},
     server::invalid,
 };
-use crate::{Error, in_prose};
+use crate::Error;
 
 /// The port of a node that is given without one.
 const PORT: u16 = 6379;
@@ -66,8 +66,7 @@ impl ClusterDial {
         Box::pin(async move {
             let asked = masters(&node, &namespace, &asking);
             let asked = asking.transport.within(patience, asked).await.unwrap_or_else(|| {
-                let reason = format!("no reply within {}", in_prose(patience));
-                Err(ConnectionError::Unreachable { address: shown(&node), reason })
+                Err(ConnectionError::unreachable_within(shown(&node), "no reply", patience))
             });
             let nodes = asked.map_err(io::Error::other)?;
             let master = nodes[0].clone();
@@ -113,19 +112,12 @@ async fn masters(
     let replies = replies.map_err(|error| of_attempt(address(), &error))?;
     for reply in &replies {
         if let Value::ServerError(error) = reply {
-            let permanent = Refusal::of(error.code()) == Refusal::Permanent;
             return Err(match error.details() {
                 Some(NO_CLUSTER) => ConnectionError::NoCluster { address: address(), scheme },
-                _ if error.code() == "NOAUTH" => ConnectionError::NoPassword { address: address() },
                 _ if is_unknown_command(error) => {
                     ConnectionError::Sentinel { address: address(), scheme }
                 }
-                _ => ConnectionError::Refused {
-                    address: address(),
-                    command: "CLUSTER",
-                    reason: server_reason(error),
-                    permanent,
-                },
+                _ => ConnectionError::refused(address(), "CLUSTER", error),
             });
         }
     }

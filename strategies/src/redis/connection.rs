@@ -268,7 +268,8 @@ impl Connection {
     }
 
     fn timeout(&self) -> ConnectionError {
-        ConnectionError::Timeout { address: self.address().to_owned(), timeout: self.limit() }
+        let address = self.address().to_owned();
+        ConnectionError::unreachable_within(address, "no connection", self.limit())
     }
 
     /// How long this attempt to connect may take. The first ones after a connection are given up

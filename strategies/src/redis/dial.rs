@@ -121,7 +121,8 @@ impl Transport {
                 let connecting = net::connect((host.as_str(), *port));
                 let Some(stream) = self.within(patience, connecting).await else {
                     let address = shown(address);
-                    let error = ConnectionError::Timeout { address, timeout: patience };
+                    let error =
+                        ConnectionError::unreachable_within(address, "no connection", patience);
                     return Err(io::Error::other(error));
                 };
                 let stream = stream?;

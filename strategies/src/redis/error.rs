@@ -12,8 +12,6 @@ use crate::{Instant, UnavailableKind, client::command::Cause, in_prose, printabl
 pub(crate) enum ConnectionError {
     #[error("cannot reach Redis at {address}: {reason}")]
     Unreachable { address: String, reason: String },
-    #[error("cannot reach Redis at {address}: no connection within {}", in_prose(*timeout))]
-    Timeout { address: String, timeout: Duration },
     /// The server replied to the handshake with an error.
     #[error("Redis at {address} refused {command}: {reason}")]
     Refused { address: String, command: &'static str, reason: String, permanent: bool },
@@ -81,6 +79,24 @@ pub(crate) enum ConnectionError {
 }
 
 impl ConnectionError {
+    /// `what` did not come in time.
+    pub(super) fn unreachable_within(address: String, what: &str, limit: Duration) -> Self {
+        Self::Unreachable { address, reason: format!("{what} within {}", in_prose(limit)) }
+    }
+
+    /// The server replied to a command with this error.
+    pub(super) fn refused(address: String, command: &'static str, error: &ServerError) -> Self {
+        let reason = server_reason(error);
+        match error.code() {
+            "CLUSTERDOWN" => Self::ClusterDown { address, reason },
+            "NOAUTH" => Self::NoPassword { address },
+            code => {
+                let permanent = Refusal::of(code) == Refusal::Permanent;
+                Self::Refused { address, command, reason, permanent }
+            }
+        }
+    }
+
     pub(super) fn cause(&self) -> Cause {
         Cause::new(self.kind(), self.to_string())
     }
@@ -108,7 +124,6 @@ impl ConnectionError {
             Self::TlsSilent { .. } => UnavailableKind::Unreachable,
             Self::Unreachable { .. }
             | Self::NoSentinel { .. }
-            | Self::Timeout { .. }
             | Self::Lost { .. }
             | Self::Silent { .. } => UnavailableKind::Unreachable,
             _ => UnavailableKind::Misconfigured,

@@ -4,10 +4,7 @@ use futures_util::future::join_all;
 use gaggle_channels::redis_error::reason;
 use redis::{Cmd, RedisConnectionInfo, Value, aio::MultiplexedConnection};
 
-use super::{
-    error::{ConnectionError, Refusal, server_reason},
-    protocol, script,
-};
+use super::{error::ConnectionError, protocol, script};
 use crate::printable::Printable;
 
 /// The oldest server whose `PEXPIRE` knows `GT` and `LT`.
@@ -78,7 +75,8 @@ impl Handshake {
         self.check(&info)?;
         let time = protocol::time(&reply()?);
         replies.try_for_each(|reply| reply.map(drop))?;
-        let time = time.ok_or_else(|| self.refused("TIME", "no time".into(), true))?;
+        let not_redis = || ConnectionError::NotRedis { address: self.address.clone() };
+        let time = time.ok_or_else(not_redis)?;
         Ok(Found { time, run: field(&info, "run_id").unwrap_or_default().to_owned() })
     }
 
@@ -89,12 +87,7 @@ impl Handshake {
     ) -> Result<Value, ConnectionError> {
         match reply {
             Ok(Value::ServerError(error)) => {
-                let (address, reason) = (self.address.clone(), server_reason(&error));
-                if error.code() == "CLUSTERDOWN" {
-                    return Err(ConnectionError::ClusterDown { address, reason });
-                }
-                let permanent = Refusal::of(error.code()) == Refusal::Permanent;
-                Err(self.refused(command, reason, permanent))
+                Err(ConnectionError::refused(self.address.clone(), command, &error))
             }
             Ok(value) => Ok(value),
             Err(error) => Err(ConnectionError::Unreachable {
@@ -102,10 +95,6 @@ impl Handshake {
                 reason: reason(&error),
             }),
         }
-    }
-
-    fn refused(&self, command: &'static str, reason: String, permanent: bool) -> ConnectionError {
-        ConnectionError::Refused { address: self.address.clone(), command, reason, permanent }
     }
 
     fn check(&self, info: &str) -> Result<(), ConnectionError> {

@@ -80,9 +80,6 @@ async fn named(
     let asked = asking.ask(address, [&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", name]]).await;
     let reply = asked.map_err(|error| match error {
         ConnectionError::Unreachable { reason, .. } => unreachable(reason),
-        ConnectionError::Timeout { timeout, .. } => {
-            unreachable(format!("no connection within {}", in_prose(timeout)))
-        }
         error => error,
     })?;
     match reply {
