@@ -39,8 +39,7 @@ impl Asking {
         questions: [&[&str]; N],
     ) -> Result<RedisResult<[Value; N]>, ConnectionError> {
         let stream = self.transport.open(address).await;
-        let stream = stream.map_err(|error| unopened(shown(address), error))?;
-        let peer = stream.plain_peer();
+        let (stream, peer) = stream.map_err(|error| unopened(shown(address), error))?;
         let config =
             AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
         let replies: RedisResult<[Value; N]> = async {

@@ -303,8 +303,8 @@ fn connecting(dial: &mut dyn Dial, handshake: Handshake, now: Instant, until: In
 }
 
 async fn open(way: Dialing, handshake: Handshake) -> Outcome {
-    let stream = way.await.map_err(|error| unopened(handshake.address.clone(), error))?;
-    let peer = stream.plain_peer();
+    let opened = way.await.map_err(|error| unopened(handshake.address.clone(), error));
+    let (stream, peer) = opened?;
     match Pipeline::open(&handshake, stream).await {
         Ok((pipeline, found)) => Ok((Box::new(pipeline), found)),
         Err(error @ (ConnectionError::Unreachable { .. } | ConnectionError::NotRedis { .. })) => {

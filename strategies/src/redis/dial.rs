@@ -3,7 +3,7 @@
 use std::{future::Future, io, net::SocketAddr, pin::Pin, sync::Arc, time::Duration};
 
 #[cfg(feature = "tls")]
-use gaggle_channels::tls::{TlsClient, TlsStream};
+use gaggle_channels::tls::TlsClient;
 use gaggle_channels::{net, redis_error::io_reason};
 use redis::ConnectionAddr;
 use tokio::{
@@ -28,30 +28,15 @@ pub(super) const PLAIN: &str = "redis";
 const SECURE: &str = "rediss";
 
 /// A stream of bytes to and from a server.
-pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {
-    /// The address of the server if nothing lies between TCP and the protocol.
-    fn plain_peer(&self) -> Option<SocketAddr> {
-        None
-    }
-}
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
-impl Stream for TcpStream {
-    fn plain_peer(&self) -> Option<SocketAddr> {
-        self.peer_addr().ok()
-    }
-}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
-#[cfg(unix)]
-impl Stream for tokio::net::UnixStream {}
-
-#[cfg(feature = "tls")]
-impl Stream for TlsStream<TcpStream> {}
-
-#[cfg(any(test, feature = "testing"))]
-impl Stream for tokio::io::DuplexStream {}
+/// An open stream, and the server's address if nothing lies between TCP and the protocol.
+pub(crate) type Dialed = (Box<dyn Stream>, Option<SocketAddr>);
 
 /// An attempt to open a stream; dropping it leaves nothing open.
-pub(crate) type Dialing = Pin<Box<dyn Future<Output = io::Result<Box<dyn Stream>>> + Send>>;
+pub(crate) type Dialing = Pin<Box<dyn Future<Output = io::Result<Dialed>> + Send>>;
 
 /// Opens streams to one server. Tests and the simulator have their own.
 pub(crate) trait Dial: Send + 'static {
@@ -114,7 +99,7 @@ impl Transport {
     }
 
     /// Opens a stream. A failure of TLS is a [`ConnectionError`].
-    pub(super) async fn open(&self, address: &ConnectionAddr) -> io::Result<Box<dyn Stream>> {
+    pub(super) async fn open(&self, address: &ConnectionAddr) -> io::Result<Dialed> {
         match address {
             ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
                 let patience = self.limit / TCP_PART;
@@ -132,7 +117,7 @@ impl Transport {
                     let name = name.as_ref().unwrap_or(host);
                     let shaken = self.within(self.limit / TLS_PART, client.connect(name, stream));
                     return match shaken.await {
-                        Some(Ok(stream)) => Ok(Box::new(stream)),
+                        Some(Ok(stream)) => Ok((Box::new(stream), None)),
                         Some(Err(error)) => Err(tls_failed(address, &error)),
                         // A Redis may wait for the end of what it takes for a command.
                         None => {
@@ -145,11 +130,12 @@ impl Transport {
                         }
                     };
                 }
-                Ok(Box::new(stream))
+                let peer = stream.peer_addr().ok();
+                Ok((Box::new(stream), peer))
             }
             #[cfg(unix)]
             ConnectionAddr::Unix(path) => {
-                Ok(Box::new(tokio::net::UnixStream::connect(path).await?))
+                Ok((Box::new(tokio::net::UnixStream::connect(path).await?), None))
             }
             _ => {
                 let problem = "only TCP and Unix sockets are supported";

@@ -43,7 +43,7 @@ impl Dial for FakeDial {
             Way::Open => {
                 let (ours, theirs) = duplex(1 << 20);
                 ends.1.push_back(theirs);
-                Box::pin(async { Ok(Box::new(ours) as Box<dyn Stream>) })
+                Box::pin(async { Ok((Box::new(ours) as Box<dyn Stream>, None)) })
             }
         };
         vec![way]

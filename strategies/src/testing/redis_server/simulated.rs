@@ -160,7 +160,7 @@ impl Dial for DuplexDial {
             return vec![Box::pin(async { Err(io::ErrorKind::ConnectionRefused.into()) })];
         }
         let stream = self.0.connect();
-        let way: Dialing = Box::pin(async { Ok(Box::new(stream) as Box<dyn Stream>) });
+        let way: Dialing = Box::pin(async { Ok((Box::new(stream) as Box<dyn Stream>, None)) });
         vec![way]
     }
 

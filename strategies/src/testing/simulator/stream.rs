@@ -150,7 +150,7 @@ impl Dial for SimDial {
                 Poll::Ready(true)
             });
             match accepted.await {
-                true => Ok(Box::new(stream) as Box<dyn Stream>),
+                true => Ok((Box::new(stream) as Box<dyn Stream>, None)),
                 false => Err(io::ErrorKind::ConnectionRefused.into()),
             }
         });
@@ -167,8 +167,6 @@ struct SimStream {
     link: Arc<Link>,
     connection: ConnectionId,
 }
-
-impl Stream for SimStream {}
 
 impl Drop for SimStream {
     fn drop(&mut self) {
