@@ -21,7 +21,7 @@ use super::{
     protocol::{self, Forced, Malformed, Reply},
     replicas::Unreported,
     request::{Encoder, Request},
-    waiters::{ENDLESS, Waiters},
+    waiters::Waiters,
     way,
 };
 use crate::{
@@ -182,9 +182,7 @@ impl Backend {
             Request::Command(Command::Lock { nonce, key, lease, .. }) => {
                 let event = self.learn(protocol::locked(value, *nonce, key, *lease)?, events);
                 if let Event::Queued { check_in: Some(remaining), .. } = event {
-                    if remaining == ENDLESS {
-                        self.waiters.suspect(key.clone());
-                    }
+                    self.warn_endless(key, remaining);
                     events.extend(self.waiters.queued(*nonce, remaining));
                 } else {
                     self.waiters.remove(*nonce);
@@ -201,9 +199,8 @@ impl Backend {
             }
             Request::Command(Command::Inspect { id, key }) => {
                 let found = self.learn(protocol::inspected(value)?, events);
-                if found.as_ref().is_some_and(|found| found.remaining == ENDLESS) {
-                    let remedy = self.encoder.names.remedy(key);
-                    tracing::warn!(%key, "lock in redis has no expiry{remedy}");
+                if let Some(found) = &found {
+                    self.warn_endless(key, found.remaining);
                 }
                 events.push(Event::Inspected { id: *id, found });
             }
@@ -221,6 +218,14 @@ impl Backend {
             Request::Ping | Request::Wait | Request::Command(_) => {}
         }
         Ok(())
+    }
+
+    /// Warns of a value that no script of ours has written.
+    fn warn_endless(&self, key: &str, remaining: Duration) {
+        if remaining == protocol::ENDLESS {
+            let remedy = self.encoder.names.remedy(key);
+            tracing::warn!(%key, "lock in redis has no expiry{remedy}");
+        }
     }
 
     /// Takes time and grants of a reply, and returns its result.
@@ -379,10 +384,6 @@ impl ClientBackend for Backend {
             if !planted!(CheckSkipped) {
                 self.send(now, Request::Poll(poll));
             }
-        }
-        for key in self.waiters.suspects() {
-            // Nothing waits for the reply, which is logged if the value is no lock.
-            self.send(now, Request::Command(Command::Inspect { id: 0, key }));
         }
         events.append(&mut self.unsent);
         Ok(false)

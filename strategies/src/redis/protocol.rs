@@ -14,6 +14,9 @@ use crate::{Inspection, Nonce, Owner, client::command::Event, printable::is_unsa
 /// Published to the process itself at the handshake, to check the right to publish.
 pub(super) const HELLO: &str = "0";
 
+/// What the scripts report as the rest of a lease that has no end: more than any lease has.
+pub(super) const ENDLESS: Duration = Duration::from_millis(86_400_001);
+
 /// Why a reply is malformed.
 pub(super) type Malformed = &'static str;
 

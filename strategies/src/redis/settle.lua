@@ -50,8 +50,8 @@ call('SET', KEYS[3], value, 'PX', duration)
 --- remaining: sets left, how long the lease still lasts (ms)
 local left = call('PTTL', KEYS[3])
 if left < 0 then
-  -- No script of ours sets a lease without end: count it as an hour.
-  left = left == -1 and 3600000 or 0
+  -- No script of ours sets a lease without end: count it as one longer than any.
+  left = left == -1 and 86400001 or 0
 end
 
 --- settings: sets memory, waiter_ttl, waiters_max, nonces_max, topics

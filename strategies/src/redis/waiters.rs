@@ -15,18 +15,12 @@ const CHECK_MAX: Duration = Duration::from_secs(1);
 /// How long after the expected end of the holder's lease a waiter is checked.
 const CHECK_AFTER: Duration = Duration::from_millis(1);
 
-/// What the scripts report as the rest of a lease that has no end, and of one of an hour at its
-/// grant.
-pub(super) const ENDLESS: Duration = Duration::from_secs(3600);
-
 /// The waiters of one handle. An entry leaves with its grant, its end or its UNLOCK.
 #[derive(Debug)]
 pub(super) struct Waiters {
     by_nonce: BTreeMap<Nonce, Waiter>,
     /// Checks of each key that were submitted and not sent yet.
     checks: BTreeMap<Arc<str>, Vec<Check>>,
-    /// Keys whose value may be no lock, to be inspected.
-    suspects: Vec<Arc<str>>,
     /// Waiters that Redis had no longer, and that are not logged yet.
     forgotten: u32,
     check_max: Duration,
@@ -42,8 +36,8 @@ struct Waiter {
 impl Waiters {
     pub(super) fn new(waiter_ttl: Duration, ids: Ids) -> Self {
         let check_max = CHECK_MAX.min(waiter_ttl / 3);
-        let (checks, suspects) = (BTreeMap::new(), Vec::new());
-        Self { by_nonce: BTreeMap::new(), checks, suspects, forgotten: 0, check_max, ids }
+        let (by_nonce, checks) = (BTreeMap::new(), BTreeMap::new());
+        Self { by_nonce, checks, forgotten: 0, check_max, ids }
     }
 
     pub(super) fn insert(&mut self, nonce: Nonce, key: Arc<str>, lease: Duration) {
@@ -65,16 +59,6 @@ impl Waiters {
         let Grant { nonce, token, lease, .. } = grant;
         let waited = grant.waited();
         Some(Event::Granted { nonce, key, token, waited, lease })
-    }
-
-    /// Notes a key whose value may be no lock.
-    pub(super) fn suspect(&mut self, key: Arc<str>) {
-        self.suspects.push(key);
-    }
-
-    /// Takes the keys whose value may be no lock.
-    pub(super) fn suspects(&mut self) -> Vec<Arc<str>> {
-        mem::take(&mut self.suspects)
     }
 
     /// A waiter is in the queue, behind a lease that ends after `remaining`.

@@ -182,6 +182,22 @@ fn malformed_publications_are_warned_of_once() {
     assert_eq!(log.with("malformed publication from redis").len(), 1, "{log:?}");
 }
 
+#[test]
+fn value_without_an_expiry_is_logged() {
+    let (log, _recording) = Events::of_thread();
+    let mut lab = Lab::up();
+    let mut queue = |remaining: u64| {
+        lab.submit(lock(1, Until::Forever));
+        lab.turn();
+        lab.say(&bulk(&format!("5 queued {remaining}")));
+        assert!(matches!(lab.turn()[..], [Event::Queued { .. }]));
+        log.with("lock in redis has no expiry")
+    };
+    assert_eq!(queue(86_400_000), [""; 0]);
+    let [event] = &queue(86_400_001)[..] else { panic!("{log:?}") };
+    assert!(event.contains("remove it by DEL \"gaggle:{b"), "{event}");
+}
+
 /// One event, not one for each POLL.
 #[test]
 fn waiters_that_redis_lost_are_logged_together() {
