@@ -93,18 +93,9 @@ use crate::{
 ///
 /// # Limits and failure modes
 ///
-/// `docs/operations-redis.md` lists all events, rights and settings.
-///
-/// - **Failover and restart.** Replication is asynchronous: a promoted replica may not know a lease
-///   that its master granted, and a Redis that restarts without its data knows none. Then two
-///   holders can rely on their locks until the first one's lease ends or its next extend fails;
-///   only the fencing token protects the resource. If this is not enough, use a strategy with a
-///   majority.
-/// - **Eviction.** A Redis that may evict keys is refused, by [`Error::Unavailable`], unless
-///   [`RedisOptions::allow_eviction`] is set. Full memory without eviction
-///   refuses new locks ([`Error::Unavailable`]).
-/// - **Clock.** Leases end by Redis' clock (`PX`), and so does a waiter's time in the queue. A step
-///   forward ends leases early.
+/// - **Failover, restart, eviction, a stepped clock** can lose locks: then only the fencing token
+///   protects the resource. See `docs/redis.md` and `docs/operations-redis.md`, which also lists
+///   all events, rights and settings.
 /// - **A lost publication** costs the waiter at most the time to its next check. That is the
 ///   earliest of these: the expected end of the holder's lease, a third of its own lease, a third
 ///   of `waiter_ttl`, and 1 s.
@@ -115,10 +106,6 @@ use crate::{
 ///   order: the queue expires.
 /// - **Ended nonces** are remembered for the `nonce_memory` of their process. At `nonces_max` a
 ///   bucket refuses new locks; an unlock is never refused, and makes the oldest nonce forgotten.
-///
-/// # Options
-///
-/// [`RedisOptions`] has one method for each, with its default and its limits.
 ///
 /// # Keys in Redis
 ///
