@@ -87,14 +87,12 @@ impl Backend {
             key: options.server.is_cluster().then(|| encoder.names.mark()),
         };
         let jitter = Ids::new(ids.next());
-        let connection = Connection::new(dial, handshake, options.clone(), jitter, now);
-        let waiters = Waiters::new(options.waiter_ttl, ids);
         Ok(Self {
+            connection: Connection::new(dial, handshake, options.clone(), jitter, now),
+            first: None,
+            waiters: Waiters::new(options.waiter_ttl, ids),
             options,
             encoder,
-            connection,
-            first: None,
-            waiters,
             unreported: Unreported::default(),
             unsent: Vec::new(),
             seen: 0,
@@ -275,15 +273,6 @@ impl Backend {
         of_connection.then_some(ConnectionError::Lost { address, reason })
     }
 
-    /// Holds grants back until the reply to a `WAIT` counts enough replicas.
-    fn hold_back(&mut self, waited: Option<Value>, events: &mut Vec<Event>) {
-        let (wanted, address) = (self.options.replicas, self.connection.address());
-        self.unreported.take_from(events, wanted, address);
-        if let Some(reply) = waited {
-            self.unreported.waited(&reply, wanted, address, events);
-        }
-    }
-
     fn changed(&mut self, opened: Result<Connected, ConnectionError>, events: &mut Vec<Event>) {
         match opened {
             Ok((time, memory)) => {
@@ -341,8 +330,13 @@ impl ClientBackend for Backend {
         self.waiters.log_forgotten();
         // Repeated: a reply of this turn may be of the time before the loss.
         events.extend(lost);
-        if self.options.replicas > 0 {
-            self.hold_back(waited, events);
+        let (wanted, address) = (self.options.replicas, self.connection.address());
+        if wanted > 0 {
+            // Grants are held back until the reply to a `WAIT` counts enough replicas.
+            self.unreported.take_from(events, wanted, address);
+            if let Some(reply) = waited {
+                self.unreported.waited(&reply, wanted, address, events);
+            }
         }
         if let Some(error) = broken.or_else(|| self.connection.broken(now)) {
             self.is_down(&error);

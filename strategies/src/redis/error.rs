@@ -7,6 +7,9 @@ use redis::{RedisError, ServerError};
 
 use crate::{Instant, UnavailableKind, client::command::Cause, in_prose, printable::Printable};
 
+/// The oldest server whose `PEXPIRE` knows `GT` and `LT`.
+pub(super) const VERSION_MIN: u32 = 7;
+
 /// Why there is no usable connection.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum ConnectionError {
@@ -21,8 +24,8 @@ pub(crate) enum ConnectionError {
     NoPassword { address: String },
     #[error("Redis at {address} refused the user name or the password")]
     WrongPassword { address: String },
-    #[error("Redis at {address} has version {found}: {oldest}.0 is the oldest supported")]
-    TooOld { address: String, found: String, oldest: u32 },
+    #[error("Redis at {address} has version {found}: {VERSION_MIN}.0 is the oldest supported")]
+    TooOld { address: String, found: String },
     #[error(
         "Redis at {address} may evict locks: set its maxmemory-policy, {policy}, to noeviction, or \
          accept lost locks by allow_eviction=true in the URL"

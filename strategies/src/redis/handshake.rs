@@ -4,11 +4,11 @@ use futures_util::future::join_all;
 use gaggle_channels::redis_error::reason;
 use redis::{Cmd, RedisConnectionInfo, Value, aio::MultiplexedConnection};
 
-use super::{error::ConnectionError, protocol, script};
+use super::{
+    error::{ConnectionError, VERSION_MIN},
+    protocol, script,
+};
 use crate::printable::Printable;
-
-/// The oldest server whose `PEXPIRE` knows `GT` and `LT`.
-const VERSION_MIN: u32 = 7;
 
 /// What a new connection needs: the login, and what the handshake checks.
 #[derive(Clone, Debug)]
@@ -107,8 +107,7 @@ impl Handshake {
         // Valkey has the mode under another name from version 8 on.
         Err(match of("redis_mode").or_else(|| of("server_mode")) {
             _ if major.is_some_and(|major| major < VERSION_MIN) => {
-                let (found, oldest) = (found.to_owned(), VERSION_MIN);
-                ConnectionError::TooOld { address, found, oldest }
+                ConnectionError::TooOld { address, found: found.to_owned() }
             }
             Some("cluster") if self.key.is_none() => ConnectionError::Cluster { address, scheme },
             Some("sentinel") => ConnectionError::Sentinel { address, scheme },

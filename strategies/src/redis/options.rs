@@ -1,6 +1,6 @@
 //! The options of a handle on Redis.
 
-use std::{sync::Arc, time::Duration};
+use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
 use redis::{Client, ConnectionInfo, RedisConnectionInfo};
 
@@ -313,23 +313,18 @@ impl RedisOptions {
                 limit: "at least one address".into(),
             });
         }
-        if self.replicas > REPLICAS_MAX {
-            let (value, limit) = (self.replicas.to_string(), format!("0 to {REPLICAS_MAX}"));
-            return Err(Error::InvalidOptions { field: "replicas", value, limit });
-        }
-        count("waiters_max", self.waiters_max)?;
-        count("nonces_max", self.nonces_max)
+        count("replicas", self.replicas.into(), 0..=100)?;
+        count("waiters_max", self.waiters_max, 1..=10_000_000)?;
+        count("nonces_max", self.nonces_max, 1..=10_000_000)
     }
 }
 
-/// The most replicas that [`RedisOptions::replicas`] takes.
-const REPLICAS_MAX: u32 = 100;
-
-fn count(field: &'static str, value: u64) -> Result<(), Error> {
-    if (1..=10_000_000).contains(&value) {
+fn count(field: &'static str, value: u64, limits: RangeInclusive<u64>) -> Result<(), Error> {
+    if limits.contains(&value) {
         return Ok(());
     }
-    Err(Error::InvalidOptions { field, value: value.to_string(), limit: "1 to 10000000".into() })
+    let limit = format!("{} to {}", limits.start(), limits.end());
+    Err(Error::InvalidOptions { field, value: value.to_string(), limit })
 }
 
 #[cfg(test)]

@@ -37,21 +37,15 @@ pub(super) struct Reply<T> {
 pub(super) struct Grant {
     pub(super) nonce: Nonce,
     pub(super) token: u64,
-    /// Both stamps are microseconds of the server's clock.
-    enqueued: u64,
-    granted: u64,
+    /// How long the waiter has waited.
+    pub(super) waited: Duration,
     pub(super) lease: Duration,
 }
 
 impl Grant {
     #[cfg(test)]
     pub(super) fn example(nonce: Nonce, token: u64) -> Self {
-        Self { nonce, token, enqueued: 100, granted: 400, lease: Duration::from_secs(5) }
-    }
-
-    /// How long the waiter has waited.
-    pub(super) fn waited(&self) -> Duration {
-        Duration::from_micros(self.granted.saturating_sub(self.enqueued))
+        Self { nonce, token, waited: Duration::from_micros(300), lease: Duration::from_secs(5) }
     }
 }
 
@@ -258,11 +252,13 @@ pub(super) fn published(payload: &[u8]) -> Option<Grant> {
 }
 
 impl Grant {
-    /// Reads "nonce token enqueued granted lease".
+    /// Reads "nonce token enqueued granted lease": both stamps are microseconds of the server's
+    /// clock, which can be stepped back.
     fn read(fields: &mut Words<'_>) -> Read<Self> {
         let nonce = fields.next().and_then(parse_nonce).ok_or("nonce of a grant")?;
         let (token, enqueued, granted) = (field(fields)?, field(fields)?, field(fields)?);
-        Ok(Self { nonce, token, enqueued, granted, lease: millis(field(fields)?) })
+        let waited = Duration::from_micros(granted.saturating_sub(enqueued));
+        Ok(Self { nonce, token, waited, lease: millis(field(fields)?) })
     }
 }
 

@@ -56,8 +56,7 @@ impl Waiters {
     /// A waiter was granted its key. An unknown waiter was withdrawn, by an UNLOCK.
     pub(super) fn granted(&mut self, grant: Grant) -> Option<Event> {
         let Waiter { key, .. } = self.by_nonce.remove(&grant.nonce)?;
-        let Grant { nonce, token, lease, .. } = grant;
-        let waited = grant.waited();
+        let Grant { nonce, token, waited, lease } = grant;
         Some(Event::Granted { nonce, key, token, waited, lease })
     }
 

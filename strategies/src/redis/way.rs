@@ -48,28 +48,26 @@ pub(super) fn dial(
     Ok((dial, scheme))
 }
 
-#[cfg(feature = "tls")]
 fn transport(options: &RedisOptions, tls: bool) -> Result<Transport, Error> {
-    let (limit, clock) = (options.connect_timeout, options.clock.clone());
-    let Some(Tls { files, name }) = options.tls.clone().or_else(|| tls.then(Tls::default)) else {
-        return Ok(Transport { limit, clock, tls: None });
-    };
+    #[cfg(not(feature = "tls"))]
+    if tls {
+        return Err(invalid("TLS".into(), "a program with the feature tls of this crate"));
+    }
+    Ok(Transport {
+        limit: options.connect_timeout,
+        clock: options.clock.clone(),
+        #[cfg(feature = "tls")]
+        tls: options.tls.clone().or_else(|| tls.then(Tls::default)).map(tls_way).transpose()?,
+    })
+}
+
+#[cfg(feature = "tls")]
+fn tls_way(Tls { files, name }: Tls) -> Result<TlsWay, Error> {
     let client = TlsClient::new(&files).map_err(|error| match error {
         ChannelError::InvalidOptions { field, problem } => {
             Error::InvalidOptions { field, value: "a file".into(), limit: problem }
         }
         error => invalid(error.to_string(), URL),
     })?;
-    Ok(Transport { limit, clock, tls: Some(TlsWay { client, name }) })
-}
-
-#[cfg(not(feature = "tls"))]
-fn transport(options: &RedisOptions, tls: bool) -> Result<Transport, Error> {
-    match tls {
-        true => Err(invalid("TLS".into(), "a program with the feature tls of this crate")),
-        false => {
-            let (limit, clock) = (options.connect_timeout, options.clock.clone());
-            Ok(Transport { limit, clock })
-        }
-    }
+    Ok(TlsWay { client, name })
 }
