@@ -2,9 +2,8 @@
 
 use std::{io, time::Duration};
 
-use futures_util::future::join_all;
 use redis::{
-    AsyncConnectionConfig, Cmd, ConnectionAddr, RedisConnectionInfo, RedisResult, Value,
+    AsyncConnectionConfig, ConnectionAddr, RedisConnectionInfo, RedisResult, Value,
     aio::MultiplexedConnection,
 };
 
@@ -43,19 +42,18 @@ impl Asking {
         let config =
             AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
         let replies: RedisResult<[Value; N]> = async {
-            let (connection, driver) =
+            let (mut connection, driver) =
                 MultiplexedConnection::new_with_config(&self.login, stream, config).await?;
-            let asked = join_all(questions.map(async |question| {
-                let mut cmd = Cmd::new();
-                cmd.arg(question);
-                connection.clone().send_packed_command(&cmd).await
-            }));
-            let replies = tokio::select! {
-                replies = asked => replies,
-                () = driver => return Err(io::Error::from(io::ErrorKind::ConnectionAborted).into()),
-            };
-            let replies: Vec<_> = replies.into_iter().collect::<RedisResult<_>>()?;
-            Ok(replies.try_into().expect("a reply to each question"))
+            let mut pipe = redis::pipe();
+            for question in questions {
+                pipe.cmd(question[0]).arg(&question[1..]);
+            }
+            tokio::select! {
+                replies = connection.send_packed_commands(&pipe, 0, N) => {
+                    Ok(replies?.try_into().expect("a reply to each question"))
+                }
+                () = driver => Err(io::Error::from(io::ErrorKind::ConnectionAborted).into()),
+            }
         }
         .await;
         match &replies {
