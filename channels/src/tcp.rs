@@ -94,12 +94,10 @@ struct State {
     /// Why the latest attempt to connect to a peer failed, unless it is connected.
     failures: BTreeMap<NodeName, String>,
     local: Option<SocketAddr>,
-    generations: u64,
 }
 
 /// The sending side of a connection that is up.
 struct Link {
-    generation: u64,
     outgoing: Arc<Outgoing>,
 }
 
@@ -149,22 +147,22 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records a connection to `peer`, which replaces its former one. Returns its generation;
-    /// `None` once disconnected.
-    fn up(&self, peer: &NodeName, outgoing: Arc<Outgoing>) -> Option<u64> {
+    /// Records a connection to `peer`, which replaces its former one. Returns false once
+    /// disconnected.
+    fn up(&self, peer: &NodeName, outgoing: Arc<Outgoing>) -> bool {
         let mut state = self.lock();
-        self.inbox.check_open().ok()?;
-        state.generations += 1;
-        let generation = state.generations;
-        state.failures.remove(peer);
-        state.links.insert(peer.clone(), Link { generation, outgoing });
-        Some(generation)
+        let is_open = self.inbox.check_open().is_ok();
+        if is_open {
+            state.failures.remove(peer);
+            state.links.insert(peer.clone(), Link { outgoing });
+        }
+        is_open
     }
 
-    /// Removes the connection of this generation, unless another has replaced it.
-    fn down(&self, peer: &NodeName, generation: u64) {
+    /// Removes this connection, unless another has replaced it.
+    fn down(&self, peer: &NodeName, outgoing: &Arc<Outgoing>) {
         let mut state = self.lock();
-        if state.links.get(peer).is_some_and(|link| link.generation == generation) {
+        if state.links.get(peer).is_some_and(|link| Arc::ptr_eq(&link.outgoing, outgoing)) {
             state.links.remove(peer);
             self.inbox.push(Received::Down { peer: peer.clone() });
             tracing::info!(%peer, "connection down");
@@ -337,11 +335,11 @@ mod tests {
         let (_, writer) = stream.into_split();
         let writer = stream::Writer::Plain(writer);
         let outgoing = Arc::new(Outgoing::new(writer, Bytes::new(), 1, 1));
-        assert_eq!(a.shared.up(b.name(), outgoing.clone()), None);
+        assert!(!a.shared.up(b.name(), outgoing.clone()));
         a.connect().await.unwrap();
-        assert_eq!(a.shared.up(b.name(), outgoing.clone()), Some(1));
+        assert!(a.shared.up(b.name(), outgoing.clone()));
         a.disconnect().await;
-        assert_eq!(a.shared.up(b.name(), outgoing), None);
+        assert!(!a.shared.up(b.name(), outgoing));
         assert!(a.shared.lock().links.is_empty());
     }
 }

@@ -269,14 +269,16 @@ async fn run(shared: &Shared, peer: &NodeName, stream: Stream) {
     let ((reader, writer), alive) = (halves(stream), &head(ALIVE, 0));
     let alive = Bytes::copy_from_slice(alive);
     let outgoing = Arc::new(Outgoing::new(writer, alive, OUTGOING_FRAMES_MAX, QUEUE_BYTES));
-    let Some(generation) = shared.up(peer, outgoing.clone()) else { return };
+    if !shared.up(peer, outgoing.clone()) {
+        return;
+    }
     count!("gaggle_connections_total", "to" => "peer");
     tracing::info!(%peer, "connection up");
     tokio::select! {
         () = read(shared, peer, FramedRead::new(reader, codec())) => {}
         () = outgoing.write() => {}
     }
-    shared.down(peer, generation);
+    shared.down(peer, &outgoing);
 }
 
 async fn read(
