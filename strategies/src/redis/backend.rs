@@ -44,8 +44,6 @@ pub(crate) struct Backend {
     first: Option<Connected>,
     waiters: Waiters,
     unreported: Unreported,
-    /// Failures of requests that could not be sent.
-    unsent: Vec<Event>,
     /// The latest time of the server that any reply has shown, in microseconds.
     seen: u64,
     /// Whether the last change of the connection was for the worse, and logged.
@@ -94,7 +92,6 @@ impl Backend {
             options,
             encoder,
             unreported: Unreported::default(),
-            unsent: Vec::new(),
             seen: 0,
             is_failing: false,
             is_malformed_logged: false,
@@ -120,12 +117,7 @@ impl Backend {
 
     fn send(&mut self, now: Instant, request: Request) {
         let cmd = self.encoder.encode(&request, now, self.seen);
-        if let Err(request) = self.connection.send(now, request, cmd) {
-            let address = self.connection.address().to_owned();
-            let reason = "not connected".into();
-            let cause = ConnectionError::Lost { address, reason }.cause();
-            request.fail(Fate::Unsent, &cause, &mut self.unsent);
-        }
+        self.connection.send(now, request, cmd);
     }
 
     fn published(&mut self, payload: &[u8], events: &mut Vec<Event>) {
@@ -373,13 +365,12 @@ impl ClientBackend for Backend {
         Copies::One
     }
 
-    fn flush(&mut self, now: Instant, events: &mut Vec<Event>) -> Result<bool, Failure> {
+    fn flush(&mut self, now: Instant, _: &mut Vec<Event>) -> Result<bool, Failure> {
         for poll in self.waiters.polls() {
             if !planted!(CheckSkipped) {
                 self.send(now, Request::Poll(poll));
             }
         }
-        events.append(&mut self.unsent);
         Ok(false)
     }
 

@@ -226,16 +226,17 @@ impl Connection {
 
     /// Takes a request, which leaves when this is polled next.
     ///
-    /// # Errors
+    /// # Panics
     ///
-    /// The request, where there is no connection.
-    pub(super) fn send(&mut self, now: Instant, request: Request, cmd: Cmd) -> Result<(), Request> {
-        let State::Up { pipeline, silent_since } = &mut self.state else { return Err(request) };
+    /// If there is no connection.
+    pub(super) fn send(&mut self, now: Instant, request: Request, cmd: Cmd) {
+        let State::Up { pipeline, silent_since } = &mut self.state else {
+            unreachable!("nothing is submitted without a connection")
+        };
         if pipeline.is_idle() {
             *silent_since = now;
         }
         pipeline.send(request, cmd);
-        Ok(())
     }
 
     /// Whether an idle connection is to be tested.
