@@ -26,7 +26,7 @@ pub(super) use self::apply::restore_state;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use self::view::{EntryView, GroupView};
 pub(super) use self::{apply::Output, validate::Invalid};
-use self::{apply::Restored, commits::wants_no_reply, leader_clock::LeaderClock};
+use self::{apply::Restored, leader_clock::LeaderClock};
 use super::{
     entry::{self, MemberChange},
     log_store::VolatileLog,
@@ -230,13 +230,8 @@ impl Group {
         validate::check(&self.raw.raft, self.me, &message)?;
         self.check_payloads(&message)?;
         self.commit_at_once(&mut message);
-        let (no_reply, queued) = (wants_no_reply(&message), self.raw.raft.msgs.len());
-        let term = message.term;
         // A message that the engine refuses (a response of a removed peer) needs no reply.
         let _ = self.raw.step(message);
-        if no_reply && self.raw.raft.term == term {
-            self.drop_reply(queued);
-        }
         self.pin_election_timeout();
         Ok(())
     }

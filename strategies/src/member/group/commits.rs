@@ -1,16 +1,9 @@
 //! How members learn of a commit: by the append itself where two are a majority, by an
 //! advertisement of the leader if they wait for it, and by the next entry or heartbeat otherwise.
 
-use raft::{
-    Progress, ProgressState,
-    eraftpb::{Entry, EntryType, Message, MessageType},
-};
+use raft::eraftpb::{Entry, EntryType, Message, MessageType};
 
 use super::{Group, Output, RaftMessage};
-
-/// The context of an append without entries to which no reply is wanted; the engine leaves it
-/// empty. The receiver's replies to entries, or else to heartbeats, say what it has.
-const NO_REPLY: &[u8] = b"c";
 
 impl Group {
     /// Of three voters two are a majority: an entry of the leader's own term (Raft §5.4.2) is
@@ -41,31 +34,14 @@ impl Group {
             && stored.chain(&log.unstable.entries).all(is_command)
     }
 
-    /// Advertises the commit index to these peers, unless it was sent to them already. No reply is
-    /// wanted ([`step`](Self::step)): heartbeats detect a loss.
+    /// Advertises the commit index to these peers, unless it was sent to them already.
     pub(in crate::member) fn advertise_commit(&mut self, peers: impl IntoIterator<Item = u64>) {
         let committed = self.raw.raft.raft_log.committed;
         for peer in peers {
             let behind = self.advertised_commit.get(&peer).is_none_or(|sent| *sent < committed);
             if behind && peer != self.me && self.raw.raft.prs().get(peer).is_some() {
                 self.raw.raft.send_append(peer);
-                self.want_no_reply(peer);
             }
-        }
-    }
-
-    /// Marks the empty append that was just sent to a peer, unless the engine needs the reply to
-    /// find where the logs meet.
-    fn want_no_reply(&mut self, peer: u64) {
-        let raft = &mut self.raw.raft;
-        let streams = |p: &Progress| p.state == ProgressState::Replicate;
-        if raft.prs().get(peer).is_some_and(streams)
-            && let Some(message) = raft.msgs.last_mut()
-            && message.to == peer
-            && message.msg_type == MessageType::MsgAppend
-            && message.entries.is_empty()
-        {
-            message.context = NO_REPLY.into();
         }
     }
 
@@ -97,47 +73,8 @@ impl Group {
             (message.index, message.log_term) = (before, term);
         }
     }
-
-    /// Drops the reply of the engine to a message that wants none, the last after `queued` others.
-    /// A refusal stays.
-    pub(super) fn drop_reply(&mut self, queued: usize) {
-        let messages = &mut self.raw.raft.msgs;
-        if messages.len() == queued + 1 {
-            messages.pop_if(|m| m.msg_type == MessageType::MsgAppendResponse && !m.reject);
-        }
-    }
-}
-
-/// Whether its sender wants no reply.
-pub(super) fn wants_no_reply(message: &Message) -> bool {
-    message.msg_type == MessageType::MsgAppend
-        && message.entries.is_empty()
-        && *message.context == *NO_REPLY
 }
 
 fn is_command(entry: &Entry) -> bool {
     entry.entry_type == EntryType::EntryNormal
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_marked_empty_append_gets_no_reply() {
-        let message = |msg_type, entries: usize, context: &'static [u8]| Message {
-            msg_type,
-            entries: vec![Entry::default(); entries].into(),
-            context: context.into(),
-            ..Message::default()
-        };
-        use MessageType::{MsgAppend, MsgHeartbeat};
-        assert!(wants_no_reply(&message(MsgAppend, 0, NO_REPLY)));
-        assert!(
-            !wants_no_reply(&message(MsgAppend, 0, b"")),
-            "the engine's own, for what is missing"
-        );
-        assert!(!wants_no_reply(&message(MsgAppend, 1, NO_REPLY)));
-        assert!(!wants_no_reply(&message(MsgHeartbeat, 0, NO_REPLY)));
-    }
 }

@@ -163,40 +163,6 @@ fn foreign_unlock_reaches_the_holder() {
     }
 }
 
-#[test]
-fn advertised_commit_gets_no_reply() {
-    let mut world = ready(&FIVE);
-    let (leader, follower) = (world.leader().unwrap(), world.follower());
-    world.run(100);
-    world.latency = Duration::from_millis(1);
-    let locking = world.lock(&follower, "k", 1, 0);
-    world.run_until(1_000, "a lock", |w| w.replies.contains_key(&locking));
-    assert!(
-        world.in_flight(&follower, &leader).is_empty(),
-        "{:?}",
-        world.in_flight(&follower, &leader)
-    );
-}
-
-/// The engine looks for where the logs meet, or must learn that its term is over.
-#[test]
-fn append_without_entries_may_want_no_reply() {
-    let mut trio = Trio::led_by_the_first();
-    trio.settle(1, &ALL);
-    let ((index, _), term) = (trio.group(2).ends_of_log(), trio.group(2).term());
-    let mut replies = |term, context: &'static [u8], beyond| {
-        let index = index + beyond;
-        let mut append = Message { from: 1, to: 2, term, index, ..Message::default() };
-        append.msg_type = MessageType::MsgAppend;
-        append.log_term = 2;
-        append.context = context.into();
-        trio.step(append);
-        trio.drain(2).iter().filter(|m| m.msg_type == MessageType::MsgAppendResponse).count()
-    };
-    assert_eq!((replies(term, b"", 0), replies(term, b"c", 0)), (1, 0));
-    assert_eq!((replies(term - 1, b"c", 0), replies(term, b"c", 5)), (1, 1), "refused");
-}
-
 /// The link to the second member, without a way back.
 const TO_THE_SECOND: [(u64, u64); 1] = [(1, 2)];
 
