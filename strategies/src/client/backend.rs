@@ -10,7 +10,8 @@ use crate::{Error, Instant};
 /// rounds of [`flush`](Self::flush) and [`submit`](Self::submit) until neither does anything, then
 /// [`end_turn`](Self::end_turn).
 pub(crate) trait Backend: Send + 'static {
-    /// Its public state between turns: leader, term, connected, sizes.
+    /// Its public state between turns: leader, term, connected, sizes. A state that is not equal to
+    /// the last one wakes the tasks that wait for a change.
     type Status: Clone + Default + PartialEq + Send + Sync + 'static;
 
     fn profile(&self) -> Profile;

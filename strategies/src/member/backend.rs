@@ -37,6 +37,22 @@ pub(crate) enum Policy {
     CompareAndSet,
 }
 
+/// The state of a member after a turn.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct State {
+    pub(super) status: MemberStatus,
+    /// How many members the group has, if it does not admit this process.
+    pub(super) refused_limit: Option<u32>,
+    pub(super) sizes: MemberSizes,
+}
+
+/// Sizes change in nearly every turn, and no task waits for them.
+impl PartialEq for State {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.status, self.refused_limit) == (&other.status, other.refused_limit)
+    }
+}
+
 /// One member: a node, and the channel to the others.
 pub(crate) struct Backend {
     node: Node,
@@ -118,8 +134,7 @@ impl Backend {
 }
 
 impl client::backend::Backend for Backend {
-    /// The status; how many members the group has, if it does not admit this process; the sizes.
-    type Status = (MemberStatus, Option<u32>, MemberSizes);
+    type Status = State;
 
     fn profile(&self) -> Profile {
         self.profile
@@ -177,7 +192,11 @@ impl client::backend::Backend for Backend {
     }
 
     fn status(&self, pending: usize) -> Self::Status {
-        (self.node.status(), self.node.refused_limit(), self.node.sizes(pending))
+        State {
+            status: self.node.status(),
+            refused_limit: self.node.refused_limit(),
+            sizes: self.node.sizes(pending),
+        }
     }
 
     fn leave(&mut self, now: Instant) -> bool {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use gaggle_channels::{Channel, ChannelError};
 
 use super::{
-    backend::{Backend, Policy},
+    backend::{Backend, Policy, State},
     options::MemberOptions,
 };
 use crate::{
@@ -63,22 +63,20 @@ impl Member {
     /// Completes once this member votes, in a group that has a leader.
     pub(crate) async fn ready(&self) -> Result<(), Error> {
         let mut status = self.status();
-        let known = status.wait_for(|(status, refused, _)| status.ready || refused.is_some()).await;
-        match *known.map_err(|_| self.end_error())? {
-            (_, None, _) => Ok(()),
-            (_, Some(limit), _) => {
-                Err(Error::Limit { what: "members of this cluster", limit: limit.into() })
-            }
-        }
+        let is_known = |state: &State| state.status.ready || state.refused_limit.is_some();
+        let state = status.wait_for(is_known).await.map_err(|_| self.end_error())?;
+        state.refused_limit.map_or(Ok(()), |limit| {
+            Err(Error::Limit { what: "members of this cluster", limit: limit.into() })
+        })
     }
 
     /// The state of the group, as far as this member knows it.
     pub(crate) fn group_status(&self) -> MemberStatus {
-        self.status().borrow().0.clone()
+        self.status().borrow().status.clone()
     }
 
     pub(crate) fn sizes(&self) -> Result<MemberSizes, Error> {
         self.check_open()?;
-        Ok(self.status().borrow().2)
+        Ok(self.status().borrow().sizes)
     }
 }
