@@ -42,13 +42,12 @@ pub(crate) const WRONG_USE: u8 = 125;
 pub(crate) fn run(args: Args) -> ExitCode {
     signals::unblock_all();
     let reporter = Reporter::new(args.json, args.quiet);
-    let code = run_checked(args).unwrap_or_else(|failure| {
+    run_checked(args).unwrap_or_else(|failure| {
         reporter.report(&Event::Failed { problem: failure.to_string() });
+        // No signal is received yet: each has its default action.
+        Stderr.settle(Duration::MAX);
         ExitCode::from(WRONG_USE)
-    });
-    // No lock is held any more: the reader may take its time.
-    Stderr.settle(Duration::MAX);
-    code
+    })
 }
 
 fn run_checked(mut args: Args) -> Result<ExitCode, Failure> {
@@ -62,22 +61,31 @@ fn run_checked(mut args: Args) -> Result<ExitCode, Failure> {
     let address = Address::find(&server)?;
     address.warning().into_iter().for_each(|problem| warn(problem.into()));
     let runtime = runtime::build(&mut Builder::new_current_thread())?;
-    runtime::run(runtime, run_locked(&settings, &address)).map(ExitCode::from)
+    runtime::run(runtime, async {
+        // Received from here on: none is lost between the steps.
+        let mut signals =
+            Signals::new().map_err(|error| Failure::new("no signals").because(&error))?;
+        let code = run_locked(&settings, &address, &mut signals).await;
+        // No lock is held any more: the reader may take its time, until a signal.
+        tokio::select! {
+            () = Stderr.written() => {}
+            _ = signals.fatal() => {}
+        }
+        Ok(ExitCode::from(code))
+    })
 }
 
-async fn run_locked(settings: &Settings, address: &Address) -> Result<u8, Failure> {
-    // Received from here on: none is lost between the steps.
-    let mut signals = Signals::new().map_err(|error| Failure::new("no signals").because(&error))?;
+async fn run_locked(settings: &Settings, address: &Address, signals: &mut Signals) -> u8 {
     let give_up_at = settings.max_wait.map(|max_wait| BootClock.now().after(max_wait));
-    let locker = match lock::open(settings, address, &mut signals, give_up_at).await {
+    let locker = match lock::open(settings, address, signals, give_up_at).await {
         Ok(locker) => locker,
-        Err(code) => return Ok(code),
+        Err(code) => return code,
     };
-    let guard = match lock::acquire(settings, address, &locker, &mut signals, give_up_at).await {
+    let guard = match lock::acquire(settings, address, &locker, signals, give_up_at).await {
         Ok(guard) => guard,
         Err(code) => {
             lock::close(&locker).await;
-            return Ok(code);
+            return code;
         }
     };
     let at_least_until = BootClock.now().after(settings.at_least);
@@ -89,12 +97,12 @@ async fn run_locked(settings: &Settings, address: &Address) -> Result<u8, Failur
     });
     let written = settings.token_file.as_ref().map(|file| file.write(guard.fencing_token()));
     if let Some(Err(failure)) = written {
-        let is_unlocked = lock::unlock(settings, address, &locker, guard).await;
+        let is_unlocked = lock::unlock(settings, address, &locker, guard, signals).await;
         let key = if is_unlocked { "; the key is unlocked again" } else { "" };
         settings.reporter.report(&Event::Failed { problem: format!("{failure}; not run{key}") });
-        return Ok(WRONG_USE);
+        return WRONG_USE;
     }
-    let end = job::run(settings, address, &guard, &mut signals).await;
+    let end = job::run(settings, address, &guard, signals).await;
     // The exit code, and whether the command has run.
     let (code, has_run) = match end {
         Ok(End::Lost(reason)) => {
@@ -118,8 +126,8 @@ async fn run_locked(settings: &Settings, address: &Address) -> Result<u8, Failur
                 let reason = format!("is not unlocked: {problem}; {cure}");
                 settings.reporter.report(&Event::NotUnlocked { reason });
                 // What runs on is covered until the lease ends.
-                lock::keep(settings, guard, at_least_until, &mut signals).await;
-                return Ok(code);
+                lock::keep(settings, guard, at_least_until, signals).await;
+                return code;
             }
             (code, true)
         }
@@ -131,14 +139,14 @@ async fn run_locked(settings: &Settings, address: &Address) -> Result<u8, Failur
     };
     let is_lost = code == settings.exit_lost && !guard.is_valid();
     if has_run && !is_lost && BootClock.now() < at_least_until {
-        lock::keep(settings, guard, at_least_until, &mut signals).await;
+        lock::keep(settings, guard, at_least_until, signals).await;
     } else if is_lost {
         drop(guard);
         lock::close(&locker).await;
     } else {
-        lock::unlock(settings, address, &locker, guard).await;
+        lock::unlock(settings, address, &locker, guard, signals).await;
     }
-    Ok(code)
+    code
 }
 
 /// The loss of a lock, or of the right to run under it.

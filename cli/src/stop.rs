@@ -1,5 +1,8 @@
 //! Ctrl-C and SIGTERM, which end a run early.
 
+use std::fs;
+
+use rustix::process::Signal;
 use tokio::signal::unix::{self, SignalKind};
 
 use crate::failure::Failure;
@@ -10,6 +13,14 @@ pub(crate) async fn signal() -> Failure {
         _ = tokio::signal::ctrl_c() => Failure::stopped("interrupted", 2),
         () = terminated() => Failure::stopped("terminated", 15),
     }
+}
+
+/// Whether this process ignores a signal: none where the system does not say.
+pub(crate) fn ignored() -> impl Fn(Signal) -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    move |signal| mask & (1 << (signal.as_raw() - 1)) != 0
 }
 
 async fn terminated() {

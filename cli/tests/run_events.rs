@@ -5,16 +5,17 @@
 mod run_support;
 
 use std::{
-    fs::File,
-    io::{Read as _, Write as _, pipe},
-    os::{fd::AsRawFd as _, unix::fs::OpenOptionsExt as _},
+    io::{Read as _, pipe},
     process::Command,
     thread,
 };
 
 use gaggle_channels::testing::RedisServer;
-use run_support::{Running, finish, force_unlock, gaggle};
-use rustix::{fs::OFlags, process::Signal};
+use run_support::{Running, fill, finish, force_unlock, gaggle, wait_until};
+use rustix::{
+    fs::{OFlags, fcntl_setfl},
+    process::Signal,
+};
 use serde_json::{Value, json};
 
 /// The objects, one a line.
@@ -79,7 +80,7 @@ fn held_key_and_signals_are_events() {
     }
     let waiter = gaggle(&redis.url(), &["--json", "--max-wait", "30s", "k", "--", "true"]);
     let waiter = Running::start_waiting(waiter);
-    run_support::wait_until(|| run_support::is_queued(&redis, "k"));
+    wait_until(|| run_support::is_queued(&redis, "k"));
     waiter.signal(Signal::HUP);
     let (code, _, err) = waiter.finish();
     assert_eq!(
@@ -129,25 +130,21 @@ fn remaining_ms(redis: &RedisServer) -> u64 {
 fn stalled_reader_delays_no_extension() {
     let redis = RedisServer::start();
     let (mut reader, writer) = pipe().unwrap();
-    // Non-blocking without the process that shares the other end.
-    let path = format!("/proc/self/fd/{}", writer.as_raw_fd());
-    let flags = OFlags::NONBLOCK.bits().try_into().unwrap();
-    let mut filler = File::options().write(true).custom_flags(flags).open(path).unwrap();
     // The command does not share the stream.
     let job =
         "exec 2>/dev/null; trap echo USR1; trap 'exit 3' TERM; echo; while :; do sleep 0.05; done";
     let options = ["--json", "--duration", "3s", "k", "--", "sh", "-c", job];
     let mut command = gaggle(&redis.url(), &options);
-    command.stderr(writer);
+    command.stderr(writer.try_clone().unwrap());
     let mut holder = Running::start_with_output(command);
     holder.read_first_line();
-    while filler.write(&[b'\n'; 4096]).is_ok() {}
-    drop(filler);
+    fill(&writer);
+    drop(writer);
 
     holder.signal(Signal::USR1);
     holder.read_first_line();
     let (mut last, mut extensions) = (u64::MAX, 0);
-    run_support::wait_until(|| {
+    wait_until(|| {
         let now = remaining_ms(&redis);
         extensions += u32::from(now > last);
         last = now;
@@ -164,6 +161,41 @@ fn stalled_reader_delays_no_extension() {
     let (names, _) = events(&err);
     let names: Vec<_> = names.iter().map(String::as_str).collect();
     assert_eq!(names, ["granted", "signalled", "signalled", "ended", "unlocked"]);
+}
+
+#[test]
+fn signal_ends_the_wait_for_a_stalled_reader() {
+    let redis = RedisServer::start();
+    let (_reader, writer) = pipe().unwrap();
+    fill(&writer);
+    let job = "exec 2>/dev/null; echo; exit 3";
+    let mut command = gaggle(&redis.url(), &["--json", "k", "--", "sh", "-c", job]);
+    command.stderr(writer);
+    let mut run = Running::start_with_output(command);
+    run.read_first_line();
+    wait_until(|| remaining_ms(&redis) == 0);
+    wait_until(|| {
+        run.signal(Signal::TERM);
+        run.process.try_wait().unwrap().is_some()
+    });
+    assert_eq!(run.process.wait().unwrap().code(), Some(3));
+}
+
+#[test]
+fn non_blocking_stream_loses_no_event() {
+    let redis = RedisServer::start();
+    let (mut reader, writer) = pipe().unwrap();
+    fill(&writer);
+    fcntl_setfl(&writer, OFlags::NONBLOCK).unwrap();
+    let mut command = gaggle(&redis.url(), &["--json", "k", "--", "echo"]);
+    command.stderr(writer);
+    let mut run = Running::start_with_output(command);
+    // Behind `granted`.
+    run.read_first_line();
+    let mut err = String::new();
+    reader.read_to_string(&mut err).unwrap();
+    assert_eq!(run.process.wait().unwrap().code(), Some(0));
+    assert_eq!(events(&err).0, ["granted", "ended", "unlocked"], "{err}");
 }
 
 #[test]

@@ -239,3 +239,14 @@ fn watchdog_has_a_name_of_its_own() {
     running.signal(Signal::TERM);
     running.finish();
 }
+
+#[test]
+fn signal_ends_a_stopped_command() {
+    let redis = RedisServer::start();
+    let job = ["k", "--", "sh", "-c", "echo $$; kill -STOP $$"];
+    let mut running = Running::start(gaggle(&redis.url(), &job));
+    wait_until(|| is_stopped(&running.first_line));
+    running.signal(Signal::TERM);
+    wait_until(|| running.process.try_wait().unwrap().is_some());
+    assert_eq!(running.finish().0, Some(143));
+}

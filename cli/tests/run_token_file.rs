@@ -141,6 +141,18 @@ fn token_that_is_not_written_unlocks_the_key() {
                     key is unlocked again\n";
     assert_eq!(err, expected);
 
+    // The limit's signal would end the run.
+    let limited = folder("limited");
+    let target = limited.join("token");
+    let script = "ulimit -f 0; exec \"$0\" run --token-file \"$1\" k -- echo ran";
+    let mut command = Command::new("sh");
+    command.args(["-c", script, env!("CARGO_BIN_EXE_gaggle")]).arg(&target);
+    command.env("GAGGLE_URL", redis.url());
+    let (code, out, err) = finish(command);
+    assert_eq!((code, out.as_str()), (Some(125), ""), "{err}");
+    assert!(err.contains("File too large") && err.contains("is unlocked again"), "{err}");
+    assert_eq!(names(&limited).len(), 0);
+
     // The path is taken while the run waits for the key.
     let folder = folder("late");
     let path = folder.join("token");

@@ -90,7 +90,7 @@ pub(super) enum Event {
     },
     /// The key is left to its lease, for `--at-least`: it is free after this time.
     Kept { for_ms: u64 },
-    /// The key is free earlier than `--at-least`.
+    /// The key is not known to be kept: it can be free earlier than `--at-least`.
     NotKept {
         #[serde(skip)]
         reason: String,

@@ -61,8 +61,14 @@ pub(super) async fn run(
     signals: &mut Signals,
 ) -> io::Result<End> {
     if guard.remaining() < settings.lease() * 5 / 6 {
-        // A long wait has left less of the lease. If this fails, the deadline ends the command.
-        let _ = guard.extend(settings.lease()).await;
+        tokio::select! {
+            biased;
+            signal = signals.fatal() => {
+                return Ok(End::NotStarted(super::lock::interrupted(settings, signal)));
+            }
+            // A long wait has left less of the lease. If this fails, the deadline ends the command.
+            _ = guard.extend(settings.lease()) => {}
+        }
     }
     let children = signals::receive(Signal::CHILD)?;
     let watchdog = Watchdog::start()?;
@@ -174,6 +180,10 @@ impl Job<'_> {
                 signal = signals.next() => {
                     is_ended |= ENDING.contains(&signal);
                     self.command.signal(signal);
+                    if ENDING.contains(&signal) {
+                        // A stopped command takes no other.
+                        self.command.resume();
+                    }
                     let name = signals::name(signal);
                     self.settings.reporter.report(&Event::Signalled { signal: name });
                     // SIGCONT, with the terminal that it waits for, would discard this stop.

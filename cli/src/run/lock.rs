@@ -1,6 +1,10 @@
 //! The lock of `gaggle run`: acquisition, and its messages on failure.
 
-use std::{fmt::Display, future::IntoFuture as _, time::Duration};
+use std::{
+    fmt::Display,
+    future::{Future, IntoFuture as _},
+    time::Duration,
+};
 
 use gaggle::{BootClock, Clock as _, Error, Guard, Instant, Locker, MaxWait, OpenError};
 use gaggle_strategies::{error::UnavailableKind, limits::DURATION_MIN};
@@ -17,6 +21,9 @@ use crate::{failure::Failure, output::ms, span};
 
 /// How long to wait for a withdrawal to be sent.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long the reply to a last request may take after a signal.
+const GRACE: Duration = Duration::from_millis(200);
 
 /// The pause before another attempt to connect.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -145,6 +152,27 @@ pub(super) fn interrupted(settings: &Settings, signal: Signal) -> u8 {
     u8::try_from(128 + signal.as_raw()).unwrap_or(u8::MAX)
 }
 
+/// The reply to a last request, for which the URL may allow an hour. `None` shortly after a signal,
+/// or after `most`: the driver sends what is pending.
+async fn reply<T>(
+    signals: &mut Signals,
+    most: Duration,
+    request: impl Future<Output = T>,
+) -> Option<T> {
+    let is_over = async {
+        tokio::select! {
+            _ = signals.fatal() => {}
+            () = tokio::time::sleep(most) => {}
+        }
+        tokio::time::sleep(GRACE).await;
+    };
+    tokio::select! {
+        biased;
+        reply = request => Some(reply),
+        () = is_over => None,
+    }
+}
+
 /// Unlocks after the command has ended. A failure changes no exit code. Returns whether the key is
 /// unlocked.
 pub(super) async fn unlock(
@@ -152,17 +180,21 @@ pub(super) async fn unlock(
     address: &Address,
     locker: &Locker,
     guard: Guard,
+    signals: &mut Signals,
 ) -> bool {
-    let Err(error) = guard.unlock().await else {
+    let most = guard.remaining().max(PATIENCE);
+    let unlocked = reply(signals, most, guard.unlock()).await;
+    let Err(error) = unlocked.unwrap_or(Err(Error::Unknown)) else {
         settings.reporter.report(&Event::Unlocked);
         return true;
     };
     let (server, reason) = (address.shown(), reason(&error));
     let consequence = match error {
-        Error::NotHolder | Error::Expired => "another process may have held it meanwhile".into(),
-        _ => format!("it is free within {}", span::show(settings.lease())),
+        // The reason has it.
+        Error::NotHolder | Error::Expired => String::new(),
+        _ => format!("; it is free within {}", span::show(settings.lease())),
     };
-    let reason = format!("was not unlocked at {server}: {reason}; {consequence}");
+    let reason = format!("was not unlocked at {server}: {reason}{consequence}");
     settings.reporter.report(&Event::NotUnlocked { reason });
     close(locker).await;
     false
@@ -176,13 +208,16 @@ pub(super) async fn keep(settings: &Settings, guard: Guard, until: Instant, sign
         if rest.is_zero() {
             break;
         }
-        let Err(error) = guard.extend(rest.max(DURATION_MIN)).await else {
+        let extend = guard.extend(rest.max(DURATION_MIN));
+        let extended = reply(signals, guard.remaining(), extend).await;
+        let is_stopped = extended.is_none();
+        let Err(error) = extended.unwrap_or(Err(Error::Unknown)) else {
             // The local deadline is earlier than the end of the lease, by the drift of clocks.
             let free_in = (guard.remaining() + settings.lease() / 50).max(rest);
             settings.reporter.report(&Event::Kept { for_ms: ms(free_in) });
             break;
         };
-        let is_over = error.is_permanent() || !guard.is_valid();
+        let is_over = is_stopped || error.is_permanent() || !guard.is_valid();
         let is_ended = is_over
             || tokio::select! {
                 biased;

@@ -1,6 +1,6 @@
 //! The signals that `gaggle run` receives on behalf of its command.
 
-use std::{fs, future::poll_fn, io, task::Poll, thread};
+use std::{future::poll_fn, io, task::Poll, thread};
 
 use nix::sys::signal::{SigSet, Signal as RaisedSignal, raise};
 use rustix::process::Signal;
@@ -8,6 +8,8 @@ use tokio::{
     signal::unix::{self, SignalKind},
     sync::mpsc::{UnboundedReceiver, unbounded_channel},
 };
+
+use crate::stop::ignored;
 
 /// Forwarded to the command, beside SIGTSTP. A command that is stopped stops `gaggle run` too.
 const FORWARDED: [Signal; 8] = [
@@ -37,8 +39,12 @@ impl Signals {
     /// Receives signals from here on. A signal that is ignored at the start, as by `nohup`, stays
     /// ignored, also for the command.
     pub(super) fn new() -> io::Result<Self> {
-        let ignored = ignored();
-        let is_received = |signal: &Signal| ignored & (1 << (signal.as_raw() - 1)) == 0;
+        let is_ignored = ignored();
+        let is_received = |signal: &Signal| !is_ignored(*signal);
+        if is_received(&Signal::XFSZ) {
+            // A write beyond the limit is then an error. The command gets the default action.
+            _ = receive(Signal::XFSZ)?;
+        }
         let receive = |signal: Signal| Ok((signal, receive(signal)?));
         let streams = FORWARDED.into_iter().filter(is_received).map(receive);
         Ok(Self {
@@ -110,11 +116,4 @@ pub(super) fn stop_self(signal: Signal) {
     // It is delivered between these lines, if it was blocked.
     let _ = blocked.thread_unblock();
     let _ = blocked.thread_block();
-}
-
-/// The signals that this process ignores, one bit each; none where the system does not say.
-fn ignored() -> u64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }

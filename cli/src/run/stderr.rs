@@ -3,13 +3,14 @@
 
 use std::{
     collections::VecDeque,
-    io::{self, Write},
+    io::{self, ErrorKind, Write},
     sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError},
     thread,
     time::Duration,
 };
 
 use nix::sys::signal::SigSet;
+use rustix::event::{PollFd, PollFlags, poll};
 
 /// The most writes that are queued; later ones are dropped.
 const WRITES_MAX: usize = 1024;
@@ -39,7 +40,7 @@ impl Write for Stderr {
         let start = || thread::Builder::new().name("stderr".into()).spawn(write_all).is_ok();
         if !STARTED.get_or_init(start) {
             // The system gives no thread.
-            let _ = io::stderr().write_all(bytes);
+            write_whole(bytes);
             return Ok(bytes.len());
         }
         let mut queue = queue();
@@ -60,6 +61,13 @@ impl Stderr {
     pub(super) fn settle(self, most: Duration) {
         let _ = CHANGED.wait_timeout_while(queue(), most, |queue| !queue.is_written());
     }
+
+    /// Completes when everything is written.
+    pub(super) async fn written(self) {
+        while !queue().is_written() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
 }
 
 fn queue() -> MutexGuard<'static, Queue> {
@@ -76,8 +84,23 @@ fn write_all() {
         let bytes = queue.waiting.pop_front().unwrap_or_default();
         queue.is_writing = true;
         drop(queue);
-        let _ = io::stderr().write_all(&bytes);
+        write_whole(&bytes);
         self::queue().is_writing = false;
         CHANGED.notify_all();
+    }
+}
+
+/// Waits for space also where the parent has made the stream non-blocking.
+fn write_whole(mut bytes: &[u8]) {
+    let stderr = io::stderr();
+    while !bytes.is_empty() {
+        match (&stderr).write(bytes) {
+            Ok(count) if count > 0 => bytes = &bytes[count..],
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                let _ = poll(&mut [PollFd::new(&stderr, PollFlags::OUT)], None);
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            _ => break,
+        }
     }
 }

@@ -3,15 +3,19 @@
 #![allow(dead_code, clippy::unwrap_used, reason = "each test uses a part, and fails by a panic")]
 
 use std::{
-    fs,
-    io::{BufRead as _, BufReader, Read as _},
+    fs::{self, File},
+    io::{BufRead as _, BufReader, PipeWriter, Read as _, Write as _},
+    os::{fd::AsRawFd as _, unix::fs::OpenOptionsExt as _},
     process::{Child, ChildStdout, Command, Output, Stdio},
     thread::sleep,
     time::Duration,
 };
 
 use gaggle_channels::testing::{RedisServer, free_port};
-use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use rustix::{
+    fs::OFlags,
+    process::{Pid, Signal, kill_process, test_kill_process},
+};
 
 pub(crate) fn gaggle(url: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_gaggle"));
@@ -95,6 +99,14 @@ pub(crate) fn has_ended(process: &str) -> bool {
 pub(crate) fn is_stopped(process: &str) -> bool {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     stat.contains(") T ")
+}
+
+/// Fills a pipe. Non-blocking without the process that shares this end.
+pub(crate) fn fill(pipe: &PipeWriter) {
+    let path = format!("/proc/self/fd/{}", pipe.as_raw_fd());
+    let flags = OFlags::NONBLOCK.bits().try_into().unwrap();
+    let mut filler = File::options().write(true).custom_flags(flags).open(path).unwrap();
+    while filler.write(&[b'\n'; 4096]).is_ok() {}
 }
 
 /// Ends the lock of the key `k` as an operator does. Returns whether it was held.
