@@ -26,7 +26,7 @@ use self::{
 use crate::{
     cluster::{Setup, StrategyName},
     failure::Failure,
-    output::{remark, say},
+    output::remark,
     stop,
 };
 
@@ -68,7 +68,8 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
     let report = Report { args: &args, plan: &plan, rows: &rows, busy_share, ended_early };
     // Neither output depends on the other one.
     let is_json = args.json.as_deref() == Some("-");
-    let shown = say(if is_json { report.json() } else { report.text() });
+    let text = if is_json { report.json() } else { report.text() };
+    let shown = stop::say_unless_stopped(text).await;
     let saved = report.save();
     if let Some(failure) = failure {
         return Err(failure);

@@ -9,7 +9,7 @@ use clap::{Subcommand, builder::TypedValueParser};
 #[cfg(feature = "tls")]
 pub(crate) use self::with_tls::{run, run_secret};
 #[cfg(not(feature = "tls"))]
-use crate::failure::Failure;
+use crate::failure::{BUILT_WITHOUT_TLS, Failure};
 use crate::whole::whole;
 
 /// Of a certificate: at most a century.
@@ -59,18 +59,13 @@ pub(crate) struct SecretArgs {
 }
 
 #[cfg(not(feature = "tls"))]
-fn built_without() -> Failure {
-    Failure::new("built without TLS: enable the feature tls of the package gaggle-cli")
-}
-
-#[cfg(not(feature = "tls"))]
 pub(crate) fn run(_: &Args) -> Result<ExitCode, Failure> {
-    Err(built_without())
+    Err(Failure::new(BUILT_WITHOUT_TLS))
 }
 
 #[cfg(not(feature = "tls"))]
 pub(crate) fn run_secret(_: &SecretArgs) -> Result<ExitCode, Failure> {
-    Err(built_without())
+    Err(Failure::new(BUILT_WITHOUT_TLS))
 }
 
 #[cfg(feature = "tls")]

@@ -77,16 +77,16 @@ enum Command {
     /// The counter lives in a store that has only GET and SET. Each increment reads it, works, and
     /// writes it back. Without a lock, updates are lost.
     ///
-    /// Exit code: 1 if a lock lost an update, 130 after Ctrl-C, 143 after SIGTERM, 2 after any
-    /// other failure.
+    /// Exit code: 1 if a lock lost an update, 130 after Ctrl-C, 143 after SIGTERM, 129 after
+    /// SIGHUP, 2 after any other failure.
     Increment(increment::Args),
     /// Measure locks on this machine, this network, this Redis.
     ///
     /// Beside the throughput stands what it hides: hand-off latency, longest wait, fairness, mutual
     /// exclusion.
     ///
-    /// Exit code: 1 if a lock broke mutual exclusion, 130 after Ctrl-C, 143 after SIGTERM, 2 after
-    /// any other failure.
+    /// Exit code: 1 if a lock broke mutual exclusion, 130 after Ctrl-C, 143 after SIGTERM, 129
+    /// after SIGHUP, 2 after any other failure.
     Bench(bench::Args),
     /// Run whole groups of this very code in virtual time, under faults that a seed decides.
     ///
@@ -118,8 +118,9 @@ enum Command {
 /// Runs the command that the arguments name.
 pub(crate) fn run() -> Result<ExitCode, Failure> {
     let first = env::args_os().nth(1);
+    let first = first.as_deref().and_then(OsStr::to_str);
     // Not commands of the parser, which would suggest them after a typing error.
-    match first.as_deref().and_then(OsStr::to_str) {
+    match first {
         // One of several: threads that wake each other would be measured too.
         Some(bench::WORKER) => {
             return block_on(Builder::new_current_thread(), bench::run_worker());
@@ -136,17 +137,24 @@ pub(crate) fn run() -> Result<ExitCode, Failure> {
         Ok(cli) => cli,
         // Also help and version. Clap drops output that it cannot print, and ends with 0.
         Err(mut error) => {
-            let is_run = first.is_some_and(|it| it == "run");
-            if is_run {
-                // "to pass '-x' as a value, use '-- -x'", which is the command here.
+            // That of `gaggle run` shows its key as required.
+            if error.kind() == ErrorKind::DisplayHelp
+                && let Err(help) = with_required_key(command()).try_get_matches()
+            {
+                error = help;
+            }
+            if let Some("run" | "inspect" | "unlock") = first {
+                // "to pass '-x' as a value, use '-- -x'", which is the command, or another key.
                 error.remove(ContextKind::Suggested);
-                if let Some(ContextValue::String(unknown)) = error.get(ContextKind::InvalidArg)
-                    && error.kind() == ErrorKind::UnknownArgument
-                    && let Some(tip) = tip(unknown)
-                {
-                    let tips = ContextValue::StyledStrs(vec![tip.into()]);
-                    error.insert(ContextKind::Suggested, tips);
-                }
+            }
+            let is_run = first == Some("run");
+            if is_run
+                && let Some(ContextValue::String(unknown)) = error.get(ContextKind::InvalidArg)
+                && error.kind() == ErrorKind::UnknownArgument
+                && let Some(tip) = tip(unknown)
+            {
+                let tips = ContextValue::StyledStrs(vec![tip.into()]);
+                error.insert(ContextKind::Suggested, tips);
             }
             let wrong_use = if is_run { run::WRONG_USE } else { 2 };
             output::written(error.print()).map_err(|it| it.with_exit_code(wrong_use))?;
@@ -186,12 +194,7 @@ fn completions(shell: clap_complete::Shell) -> Result<ExitCode, Failure> {
 }
 
 fn man(name: Option<&str>) -> Result<ExitCode, Failure> {
-    // Its key is optional for the parser, which takes a key that begins with `-` for the command.
-    let require_key = |it: clap::Arg| match it.get_id() == "key" {
-        true => it.required_unless_present(Resettable::Reset).required(true),
-        false => it,
-    };
-    let mut all = command().mut_subcommand("run", |run| run.mut_args(require_key));
+    let mut all = with_required_key(command());
     all.build();
     let name = name.unwrap_or_default();
     let of = named(&all, name).cloned();
@@ -202,6 +205,16 @@ fn man(name: Option<&str>) -> Result<ExitCode, Failure> {
     let rendered = clap_mangen::Man::new(of).source(source).render(&mut page);
     output::written(rendered.and_then(|()| io::stdout().write_all(&page)))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// For pages and help: the key of `gaggle run` is optional for the parser, which takes a key that
+/// begins with `-` for the command.
+fn with_required_key(command: clap::Command) -> clap::Command {
+    let require_key = |it: clap::Arg| match it.get_id() == "key" {
+        true => it.required_unless_present(Resettable::Reset).required(true),
+        false => it,
+    };
+    command.mut_subcommand("run", |run| run.mut_args(require_key))
 }
 
 /// The command of this name: `gaggle`, `run`, `cert-ca`, or with `gaggle-` before it, as the pages

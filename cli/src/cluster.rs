@@ -15,7 +15,7 @@ use gaggle_strategies::implement::in_prose;
 use url::Url;
 
 use self::secret::Secret;
-use crate::failure::Failure;
+use crate::failure::{BUILT_WITHOUT_TLS, Failure};
 
 /// The schemes that `gaggle::open` opens as Redis.
 pub(super) const REDIS_SCHEMES: [&str; 7] = [
@@ -91,6 +91,7 @@ impl StrategyName {
 
 impl RedisUrl {
     pub(super) fn parse(text: &str) -> Result<Self, Infallible> {
+        let text = text.trim();
         let (server, problem) = match server_of(text) {
             Ok(server) => (server, None),
             Err(problem) => (None, Some(problem)),
@@ -180,7 +181,7 @@ impl Selection<'_> {
             self.strategies.contains(&StrategyName::Redis) || over(ChannelName::Redis);
         let needs_plain = self.counts || over(ChannelName::Redis);
         let problem = if over(ChannelName::Tls) && cfg!(not(feature = "tls")) {
-            "built without TLS: enable the feature tls of the package gaggle-cli"
+            BUILT_WITHOUT_TLS
         } else if needs_plain && self.redis.is_some_and(|redis| !redis.is_plain()) {
             "the channel redis and the counter of increment need one Redis over TCP, without TLS: \
              --redis redis://127.0.0.1:6379/0"

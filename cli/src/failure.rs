@@ -2,6 +2,9 @@
 
 use std::{error::Error, fmt, process::ExitCode};
 
+pub(crate) const BUILT_WITHOUT_TLS: &str = "this gaggle was built without TLS: install it by \
+                                           `cargo install --path cli --features tls`";
+
 /// Why a command failed, in one line for the user.
 #[derive(Debug)]
 pub(crate) struct Failure {

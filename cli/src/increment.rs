@@ -21,7 +21,7 @@ use self::{
     report::Row,
     store::{Address, Folder, Memory, Store},
 };
-use crate::{cluster::StrategyName, failure::Failure, output::say, stop};
+use crate::{cluster::StrategyName, failure::Failure, stop};
 
 /// The command of a worker process.
 pub(crate) const WORKER: &str = "increment-worker";
@@ -35,7 +35,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
     // A run that fails or is stopped keeps the results before it.
     let shown = match args.json || rows.is_empty() {
         true => Ok(()),
-        false => say(report::text(&args, &rows)),
+        false => stop::say_unless_stopped(report::text(&args, &rows)).await,
     };
     outcome.and(shown)?;
     Ok(ExitCode::from(u8::from(rows.iter().any(Row::has_failed))))
@@ -55,7 +55,7 @@ async fn run_all(args: &Args, rows: &mut Vec<Row>) -> Result<(), Failure> {
     for strategy in strategies {
         let row = run_one(args, strategy).await?;
         if args.json {
-            say(report::json(args, &row))?;
+            stop::say_unless_stopped(report::json(args, &row)).await?;
         }
         rows.push(row);
     }

@@ -57,7 +57,8 @@ pub(crate) struct InspectArgs {
     /// Print JSON.
     #[arg(long)]
     json: bool,
-    /// The key.
+    /// The key. One that begins with `-` follows a `--`, behind the options: gaggle inspect --
+    /// -KEY.
     key: OsString,
 }
 
@@ -78,7 +79,8 @@ pub(crate) struct UnlockArgs {
     /// Print JSON.
     #[arg(long)]
     json: bool,
-    /// The key.
+    /// The key. One that begins with `-` follows a `--`, behind the options: gaggle unlock --force
+    /// -- -KEY.
     key: OsString,
 }
 

@@ -153,6 +153,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     // Else each seed would panic over it, and show that as its violation.
     #[cfg(feature = "planted-bugs")]
     gaggle_strategies::planted::chosen().map_err(Failure::new)?;
+    if let Some(directory) = args.save.as_ref().filter(|it| !it.is_dir()) {
+        let directory = directory.display();
+        return Err(Failure::new(format!("--save {directory}: no such directory: create it")));
+    }
     // A broken invariant is reported by its seed, not by a backtrace for each.
     std::panic::set_hook(Box::new(|_| {}));
     match args.plan()? {
@@ -172,12 +176,12 @@ fn one(args: &Args, plan: Plan) -> Result<ExitCode, Failure> {
         say(format_args!("  {what:<44}{count:>8}"))?;
     }
     say_undecided(run.totals.undecided)?;
-    if let Some(file) = &args.history {
-        write_history(file, &run)?;
-    }
     let failed = run.violation.is_some() || run.totals.undecided > 0;
     if failed && args.plan.is_none() {
         say(format_args!("replay: {}", args.save(&plan)?))?;
+    }
+    if let Some(file) = &args.history {
+        write_history(file, &run)?;
     }
     Ok(ExitCode::from(u8::from(failed)))
 }

@@ -1,17 +1,29 @@
-//! Ctrl-C and SIGTERM, which end a run early.
+//! Ctrl-C, SIGTERM and SIGHUP, which end a run early.
 
 use std::fs;
 
 use rustix::process::Signal;
 use tokio::signal::unix::{self, SignalKind};
 
-use crate::failure::Failure;
+use crate::{failure::Failure, output::say};
 
-/// Waits for Ctrl-C or SIGTERM. Returns the failure with which the command then ends.
+/// Waits for Ctrl-C, SIGTERM, or a SIGHUP that is not ignored, as it is after `nohup`. Returns the
+/// failure with which the command then ends.
 pub(crate) async fn signal() -> Failure {
     tokio::select! {
         _ = tokio::signal::ctrl_c() => Failure::stopped("interrupted", 2),
-        () = terminated() => Failure::stopped("terminated", 15),
+        () = received(SignalKind::terminate()) => Failure::stopped("terminated", 15),
+        () = received(SignalKind::hangup()), if !ignored()(Signal::HUP) => {
+            Failure::stopped("hung up", 1)
+        }
+    }
+}
+
+/// Prints a line after a run, whose handlers of signals stay: a reader may stall until one comes.
+pub(crate) async fn say_unless_stopped(text: String) -> Result<(), Failure> {
+    tokio::select! {
+        shown = tokio::task::spawn_blocking(|| say(text)) => shown.expect("it does not panic"),
+        stopped = signal() => Err(stopped),
     }
 }
 
@@ -23,10 +35,10 @@ pub(crate) fn ignored() -> impl Fn(Signal) -> bool {
     move |signal| mask & (1 << (signal.as_raw() - 1)) != 0
 }
 
-async fn terminated() {
-    match unix::signal(SignalKind::terminate()) {
-        Ok(mut terminated) => _ = terminated.recv().await,
-        // Without a handler, SIGTERM ends the process as it does by default.
+async fn received(signal: SignalKind) {
+    match unix::signal(signal) {
+        Ok(mut signals) => _ = signals.recv().await,
+        // Without a handler, it ends the process as it does by default.
         Err(_) => std::future::pending().await,
     }
 }

@@ -243,7 +243,7 @@ fn invalid_options_exit_2_and_say_why() {
 
 #[test]
 fn signal_ends_the_run_and_its_workers() {
-    for signal in [Signal::INT, Signal::TERM] {
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
         let (run, workers) = long_run(&std::env::temp_dir());
         run.signal(signal);
         assert_eq!(run.finish().0, Some(128 + signal.as_raw()));

@@ -91,3 +91,13 @@ fn run_without_arguments_names_both() {
     let (_, err) = gaggle("run k");
     assert!(err.contains("  <COMMAND>...\n") && !err.contains("  <KEY>"), "{err}");
 }
+
+/// Clap's tip names another key, which would be unlocked.
+#[test]
+fn unknown_option_beside_a_key_has_no_tip() {
+    for line in ["unlock --force -dash", "unlock --force -q k", "inspect -dash"] {
+        let (code, err) = gaggle(line);
+        assert!(code == Some(2) && err.contains("unexpected argument"), "{line}: {err}");
+        assert!(!err.contains("tip"), "{line}: {err}");
+    }
+}

@@ -25,7 +25,7 @@ fn assert_refused(output: &Output, reason: &str) {
 
 #[test]
 fn invalid_options_end_with_2() {
-    let table: [(&[&str], &str); 15] = [
+    let table: [(&[&str], &str); 16] = [
         (&["--jobs", "100000"], "'--jobs <JOBS>': give a whole number, 1 to 1024"),
         (&["--jobs", "0"], "'--jobs <JOBS>': give a whole number, 1 to 1024"),
         (&["--seeds", "0"], "'--seeds <SEEDS>': give a whole number, 1 to "),
@@ -39,6 +39,7 @@ fn invalid_options_end_with_2() {
         (&["--plan", "F", "--json"], "cannot be used with '--json'"),
         (&["--plan", "F", "--beyond-bound"], "cannot be used with '--beyond-bound'"),
         (&["--plan", "/nowhere/F"], "no plan can be read from /nowhere/F"),
+        (&["--save", "/nowhere"], "--save /nowhere: no such directory: create it"),
         (&["--trace"], "'--trace' cannot be used with '--seeds <SEEDS>'"),
         (&["--history", "F"], "'--history <FILE>' cannot be used with '--seeds <SEEDS>'"),
     ];
@@ -132,6 +133,13 @@ mod planted {
                 .map(|one| one["seed"].as_u64().unwrap());
             seeds.next().expect("a violation of either kind")
         };
+
+        // Also if the history cannot be written.
+        let seed = first(true).to_string();
+        let save = ["--save", env!("CARGO_TARGET_TMPDIR"), "--history", "/nowhere/F"];
+        let mut command = gaggle(&[&["--seed", &seed], &save[..]].concat());
+        let output = command.env("GAGGLE_BUG", BUG).output().unwrap();
+        assert!(text(&output.stdout).contains("\nreplay: "), "{output:?}");
 
         let out = said_of_history(first(true));
         assert!(out.contains("\ncheck it again by: cargo run"), "{out}");

@@ -3,11 +3,16 @@
 //! Method: the built binary, its output read from pipes.
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
+mod run_support;
+
 use std::{
-    io::{BufRead as _, BufReader, Read as _},
+    io::{BufRead as _, BufReader, Read as _, pipe},
     path::Path,
     process::{Command, Output, Stdio},
 };
+
+use run_support::{fill, pid, wait_until};
+use rustix::process::{Signal, kill_process};
 
 fn gaggle(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_gaggle"));
@@ -32,7 +37,7 @@ fn help_fits_80_columns() {
             let too_long = help.lines().find(|line| line.chars().count() > 80);
             // Possible values are not wrapped, but each is short.
             assert_eq!(too_long, None, "{command} {option}: {help}");
-            assert!(help.contains("Usage: gaggle"), "{help}");
+            assert!(help.contains("Usage: gaggle") && !help.contains("[KEY]"), "{help}");
         }
     }
 }
@@ -112,7 +117,7 @@ fn log_goes_to_stderr_at_its_level() {
 #[cfg(unix)]
 fn signal_keeps_the_results_before_it() {
     for (signal, code) in [("-INT", 130), ("-TERM", 143)] {
-        let rounds = ["--strategy", "local", "--duration", "50ms", "--rounds", "99"];
+        let rounds = ["--strategy", "local", "--duration", "200ms", "--rounds", "99"];
         let mut command = gaggle(&[&["bench"], &rounds[..]].concat());
         let mut run = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(run.stderr.take().unwrap()).lines();
@@ -126,4 +131,21 @@ fn signal_keeps_the_results_before_it() {
         assert_eq!(run.wait().unwrap().code(), Some(code), "{out}");
         assert!(out.contains("local") && out.contains("Ended early"), "{out}");
     }
+}
+
+#[test]
+fn signal_ends_the_wait_for_a_stalled_reader() {
+    let (_reader, writer) = pipe().unwrap();
+    fill(&writer);
+    let rounds = ["--strategy", "local", "--duration", "200ms", "--rounds", "99"];
+    let mut command = gaggle(&[&["bench"], &rounds[..]].concat());
+    let mut run = command.stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(run.stderr.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().starts_with("round 1 of 99")));
+    // The first ends the measurement, and another the output of its results.
+    wait_until(|| {
+        kill_process(pid(&run.id().to_string()), Signal::TERM).unwrap();
+        run.try_wait().unwrap().is_some()
+    });
+    assert_eq!(run.wait().unwrap().code(), Some(143));
 }

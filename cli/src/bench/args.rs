@@ -26,7 +26,8 @@ pub(crate) struct Args {
     #[arg(long, value_enum)]
     channel: Vec<ChannelName>,
     /// A Redis, as redis://[[user]:password@]host[:port][/db]: for the strategy and the channel
-    /// redis. For the strategy alone, any other URL of a Redis.
+    /// redis. For the strategy alone, any other URL of a Redis. A password in an argument is
+    /// visible to other users: set GAGGLE_REDIS.
     #[arg(long, value_name = "URL", value_parser = RedisUrl::parse)]
     #[arg(env = "GAGGLE_REDIS", hide_env_values = true)]
     pub(super) redis: Option<RedisUrl>,

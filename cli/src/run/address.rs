@@ -13,7 +13,7 @@ use url::{Position, Url};
 use super::{args::UrlArgs, processes::NONCE};
 use crate::{
     cluster::{REDIS_SCHEMES, redis_address, unknown_scheme},
-    failure::Failure,
+    failure::{BUILT_WITHOUT_TLS, Failure},
 };
 
 const EXAMPLE: &str = "for example redis://127.0.0.1:6379";
@@ -49,16 +49,14 @@ impl Address {
     pub(crate) fn find(args: &UrlArgs) -> Result<Self, Failure> {
         let address = Self::given(args)?;
         if cfg!(not(feature = "tls")) && address.url.to_ascii_lowercase().starts_with("rediss") {
-            let cure = "install it by `cargo install --path cli --features tls`";
-            let problem = format!("this gaggle was built without TLS: {cure}");
-            return Err(Failure::new(problem));
+            return Err(Failure::new(BUILT_WITHOUT_TLS));
         }
         Ok(address)
     }
 
     fn given(args: &UrlArgs) -> Result<Self, Failure> {
         if let Some(url) = &args.url {
-            return Self::parse(&url.0, Source::Argument);
+            return Self::parse(url.0.trim(), Source::Argument);
         }
         if let Some(path) = &args.url_file {
             let name = path.display();
