@@ -263,6 +263,19 @@ fn list_goes_on_behind_a_value_that_is_no_lock() {
         let (code, _, err) = finish(&url, arguments);
         assert!(code == Some(2) && err.contains("\"zz\"") && err.contains(remedy), "{err}");
     }
+    // A line to the server is read as `redis-cli` reads its own.
+    let key = "a\u{1}\u{202e}é\"'\\b";
+    for bucket in 0..16 {
+        let name = format!("gaggle:{{b{bucket}}}:l:{key}");
+        write!(client, "*3\r\n$3\r\nSET\r\n${}\r\n{name}\r\n$1\r\nx\r\n", name.len()).unwrap();
+        client.read_exact(&mut [0; b"+OK\r\n".len()]).unwrap();
+    }
+    let (_, _, err) = finish(&url, &["inspect", key]);
+    let (_, delete) = err.split_once("remove it by ").unwrap();
+    write!(client, "{}\r\n", delete.trim_end()).unwrap();
+    let mut reply = [0; b":1\r\n".len()];
+    client.read_exact(&mut reply).unwrap();
+    assert_eq!(&reply, b":1\r\n", "{err}");
     for wait in ["0s", "100ms"] {
         let run = ["run", "--max-wait", wait, "zz", "--", "true"];
         let (code, _, err) = finish(&url, &run);

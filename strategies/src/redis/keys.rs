@@ -47,7 +47,10 @@ impl Names {
 
     /// The end of a message about a stored value that is no lock: what an operator can do.
     pub(super) fn remedy(&self, key: &str) -> String {
-        format!("; another program wrote it: remove it by DEL {:?}", self.lock(key))
+        let name = self.lock(key);
+        // As `redis-cli` reads it.
+        let name = name.as_bytes().escape_ascii();
+        format!("; another program wrote it: remove it by DEL \"{name}\"")
     }
 
     /// A key that only shows that it was written.
