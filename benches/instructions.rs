@@ -184,7 +184,6 @@ impl Bench {
         Entry::Lock(LockRequest {
             key,
             nonce: spread(nonce),
-            request: 0,
             process: ProcessId(nonce % 16),
             duration_ms: 10_000,
             wait,

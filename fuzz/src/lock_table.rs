@@ -188,15 +188,14 @@ fn lock_request(u: &mut Unstructured<'_>) -> Result<LockRequest> {
         2 => Wait::Ms(number(u)?),
         _ => Wait::Ms(u.int_in_range(0..=40)?),
     };
-    let seen = match u.int_in_range(0..=7)? {
-        0 => Seen::Never,
-        1 => Seen::At { group: GROUP, time: ClusterTime(number(u)?) },
-        _ => Seen::Now,
+    let seen = if u.ratio(1, 8)? {
+        Seen::At { group: GROUP, time: ClusterTime(number(u)?) }
+    } else {
+        Seen::Now
     };
     let owner = Arc::new(Owner { pid: u32::from(u.arbitrary::<u8>()?), ..Owner::default() });
     let (key, nonce, process) = (key(u)?, nonce(u)?, process(u)?);
-    let request = u.int_in_range(0..=2_u64)?;
-    Ok(LockRequest { key, nonce, process, request, duration_ms: duration(u)?, wait, seen, owner })
+    Ok(LockRequest { key, nonce, process, duration_ms: duration(u)?, wait, seen, owner })
 }
 
 fn unlock(u: &mut Unstructured<'_>) -> Result<Command> {

@@ -99,7 +99,6 @@ impl<'a> Call<'a> {
             key: self.key.clone(),
             nonce: self.nonce,
             process: ProcessId(0),
-            request: 0,
             duration_ms: whole_ms(self.options.get_duration()),
             wait: match self.until {
                 None => Wait::Forever,

@@ -15,8 +15,6 @@ pub(super) struct Acquisition {
     pub(super) nonce: Nonce,
     /// The sender of its latest LOCK or EXTEND.
     pub(super) process: ProcessId,
-    /// The latest request of that process.
-    pub(super) request: u64,
     #[serde(deserialize_with = "shared_owner")]
     pub(super) owner: Arc<Owner>,
     pub(super) duration_ms: u64,
@@ -37,27 +35,15 @@ impl Acquisition {
             position,
             nonce: request.nonce,
             process: request.process,
-            request: request.request,
             owner: request.owner.clone(),
             duration_ms: lease_ms(request.duration_ms),
             asked_at: now,
         }
     }
 
-    /// Takes another LOCK of the nonce. A late copy of an earlier one does not hide the latest.
+    /// Takes another LOCK of the nonce.
     pub(super) fn repeat(&mut self, request: &LockRequest, now: ClusterTime) {
-        let late = self.process == request.process && request.request < self.request;
-        self.request = if late { self.request } else { request.request };
-        self.process = request.process;
-        self.asked_at = now;
-    }
-
-    /// Takes an EXTEND. A process to which the lock was transferred numbers its own requests: with
-    /// the count of the former process its later LOCKs of this nonce would look like late copies.
-    pub(super) fn extended_by(&mut self, process: ProcessId, request: u64) {
-        if self.process != process {
-            (self.process, self.request) = (process, request);
-        }
+        (self.process, self.asked_at) = (request.process, now);
     }
 }
 

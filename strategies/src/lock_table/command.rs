@@ -2,7 +2,7 @@
 //!
 //! `key` and `nonce` name the acquisition. `process` is the sender of a command; in an effect it is
 //! the receiver of the reply, or the process that holds or waits. `request` is the number that the
-//! process gave its LOCK or EXTEND: in another effect, the latest of the nonce.
+//! process gave its EXTEND.
 #![allow(missing_docs, reason = "what recurs is said above")]
 
 use std::{cell::RefCell, sync::Arc};
@@ -77,10 +77,6 @@ pub struct LockRequest {
     /// The acquisition. A repeated nonce keeps its grant or its position.
     pub nonce: Nonce,
     pub process: ProcessId,
-    /// Names this LOCK among the requests of `process`: copies of one have the same, and a later
-    /// LOCK of the nonce has a greater one. A reply carries it, because a late copy of an earlier
-    /// LOCK says nothing about when this one was sent. [`Local`](crate::Local) sends each once.
-    pub request: u64,
     /// The lease, from the grant on.
     pub duration_ms: u64,
     pub wait: Wait,
@@ -104,8 +100,6 @@ pub enum Wait {
 /// How old a LOCK is: it is refused once ended nonces of its age may be forgotten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Seen {
-    /// The sender has seen no time of this group. Refused, to be repeated at once.
-    Never,
     /// The sender saw this time of this group.
     At {
         /// The group's random id; times of another group say nothing.
@@ -118,14 +112,14 @@ pub enum Seen {
 }
 
 /// An effect of a command. Effects come in the order in which they happened.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// The nonce holds the key (also the reply to a repeated LOCK).
     Granted(Grant),
     /// The nonce waits (also the reply to a repeated LOCK).
-    Queued { key: Arc<str>, nonce: Nonce, process: ProcessId, request: u64 },
+    Queued { key: Arc<str>, nonce: Nonce, process: ProcessId },
     /// The LOCK grants nothing. It is decided again when it is repeated.
-    Refused { nonce: Nonce, process: ProcessId, request: u64, reason: Refusal },
+    Refused { nonce: Nonce, process: ProcessId, reason: Refusal },
     /// The reply to an UNLOCK.
     Unlocked {
         key: Arc<str>,
@@ -144,21 +138,19 @@ pub enum Effect {
         held: Option<(u64, ClusterTime)>,
     },
     /// A lease expired.
-    Expired { key: Arc<str>, nonce: Nonce, process: ProcessId, request: u64, token: u64 },
+    Expired { key: Arc<str>, nonce: Nonce, process: ProcessId, token: u64 },
     /// A waiter left the queue without a grant: its `max_wait` is over, or its process is silent.
-    Dropped { key: Arc<str>, nonce: Nonce, process: ProcessId, request: u64 },
+    Dropped { key: Arc<str>, nonce: Nonce, process: ProcessId },
 }
 
 /// A grant, with both stamps that the holder's deadline needs.
 ///
 /// The reply to a repeated LOCK has the stamps of the grant that it finds.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
     pub key: Arc<str>,
     pub nonce: Nonce,
     pub process: ProcessId,
-    /// The latest LOCK of the nonce that `process` sent.
-    pub request: u64,
     /// The fencing token, greater than every token before it in this table.
     pub token: u64,
     /// The stamp of the latest LOCK of this nonce. The holder counts its deadline from its own send
@@ -178,7 +170,7 @@ impl Grant {
 }
 
 /// Why a LOCK grants nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// Another nonce holds the key, and the LOCK does not wait.
     Held,
@@ -197,7 +189,7 @@ pub enum Refusal {
 }
 
 /// A bound of a table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
     /// Waiters on one key.
     WaitersPerKey,

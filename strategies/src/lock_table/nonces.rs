@@ -104,7 +104,6 @@ impl Nonces {
         match seen {
             _ if planted!(StaleLockAccepted) => true,
             Seen::Now => true,
-            Seen::Never => false,
             Seen::At { group: other, time } => {
                 other == group
                     && !outdated(time, now, memory_ms)

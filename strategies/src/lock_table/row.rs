@@ -45,7 +45,6 @@ impl Row {
             key: key.text.clone(),
             nonce: acquisition.nonce,
             process: acquisition.process,
-            request: acquisition.request,
             token: *token,
             asked_at: acquisition.asked_at,
             granted_at: *granted_at,

@@ -17,16 +17,10 @@ use super::{
 };
 use crate::Nonce;
 
-/// The first byte of every snapshot.
-const VERSION: u8 = 1;
-
 /// Why a snapshot was refused. Nothing of it was used.
 #[non_exhaustive]
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
-    /// Written by a version that this one does not know (contract, rule 12).
-    #[error("snapshot of version {0}, this one reads version {VERSION}")]
-    Version(u8),
     /// Not a snapshot, or cut off.
     #[error("snapshot does not decode")]
     Malformed(#[from] postcard::Error),
@@ -41,7 +35,7 @@ impl From<&'static str> for SnapshotError {
     }
 }
 
-/// The content after the version: the rows, from which the index follows, in the order of their
+/// The content: the rows, from which the index follows, in the order of their
 /// [`Key`]s, so that equal tables give equal bytes.
 #[derive(Serialize, Deserialize)]
 struct Image {
@@ -56,7 +50,8 @@ struct Image {
 }
 
 impl LockTable {
-    /// The table as bytes, versioned; equal tables give equal bytes.
+    /// The table as bytes; equal tables give equal bytes. The version stands before them, in a
+    /// snapshot of the group (contract, rule 12).
     #[must_use]
     pub fn snapshot(&self) -> Vec<u8> {
         let rows = self.rows.iter().map(|(key, row)| {
@@ -75,7 +70,7 @@ impl LockTable {
             rows: rows.collect(),
             ended: self.nonces.ended().collect(),
         };
-        postcard::to_allocvec(&(VERSION, image)).expect("a vector takes every byte")
+        postcard::to_allocvec(&image).expect("a vector takes every byte")
     }
 
     /// The table of a [snapshot](Self::snapshot).
@@ -84,14 +79,9 @@ impl LockTable {
     ///
     /// # Errors
     ///
-    /// [`SnapshotError`]: an unknown version, bytes that do not decode, or a state that
-    /// contradicts itself.
+    /// [`SnapshotError`]: bytes that do not decode, or a state that contradicts itself.
     pub fn restore(bytes: &[u8]) -> Result<Self, SnapshotError> {
-        let (version, body) = postcard::take_from_bytes(bytes)?;
-        if version != VERSION {
-            return Err(SnapshotError::Version(version));
-        }
-        let (image, rest) = postcard::take_from_bytes::<Image>(body)?;
+        let (image, rest) = postcard::take_from_bytes::<Image>(bytes)?;
         require(rest.is_empty(), "bytes after its end")?;
         let mut table = Self {
             config: image.config,

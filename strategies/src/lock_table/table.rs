@@ -79,7 +79,7 @@ impl LockTable {
             Command::Unlock { key, nonce, forget } => self.unlock(key, *nonce, *forget, effects),
             Command::Extend { key, nonce, process, request, duration_ms } => {
                 let (nonce, process, request) = (*nonce, *process, *request);
-                let held = self.extend(key, nonce, (process, request), *duration_ms);
+                let held = self.extend(key, nonce, process, *duration_ms);
                 effects.push(Effect::Extended { nonce, process, request, held });
             }
             Command::DropWaiters { process } => self.drop_process(*process, effects),
@@ -202,12 +202,12 @@ impl LockTable {
         &mut self,
         key: &Arc<str>,
         nonce: Nonce,
-        (process, request): (ProcessId, u64),
+        process: ProcessId,
         duration_ms: u64,
     ) -> Option<(u64, ClusterTime)> {
         let key = Key::new(key);
         let row = self.rows.get_mut(&key).filter(|row| row.is_held_by(nonce))?;
-        row.holder.acquisition.extended_by(process, request);
+        row.holder.acquisition.process = process;
         let requested = self.now.after(lease_ms(duration_ms));
         if requested > row.holder.expires_at {
             self.index.remove_lease(row);
@@ -238,10 +238,9 @@ impl LockTable {
 
     fn drop_waiter(&mut self, key: &Key, position: u64, effects: &mut Vec<Effect>) {
         let row = self.rows.get_mut(key).expect(HELD);
-        let Acquisition { nonce, process, request, .. } =
-            self.index.dequeue(key, row, position).acquisition;
+        let Acquisition { nonce, process, .. } = self.index.dequeue(key, row, position).acquisition;
         self.nonces.forget(nonce);
-        effects.push(Effect::Dropped { key: key.text.clone(), nonce, process, request });
+        effects.push(Effect::Dropped { key: key.text.clone(), nonce, process });
     }
 
     fn end_expired_leases(&mut self, effects: &mut Vec<Effect>) {
@@ -250,10 +249,10 @@ impl LockTable {
         }
         while let Some(key) = self.index.expired_lease(self.now) {
             let Hold { acquisition, token, .. } = &self.rows.get(&key).expect(HELD).holder;
-            let Acquisition { nonce, process, request, .. } = *acquisition;
+            let Acquisition { nonce, process, .. } = *acquisition;
             let (text, token) = (key.text.clone(), *token);
             self.nonces.end(nonce, Ended::Expired, self.now);
-            effects.push(Effect::Expired { key: text, nonce, process, request, token });
+            effects.push(Effect::Expired { key: text, nonce, process, token });
             self.grant_next(&key, effects);
         }
     }
@@ -283,13 +282,13 @@ fn check_limit(present: usize, limit: u64, what: Bound) -> Result<(), Refusal> {
 }
 
 fn queued(request: &LockRequest) -> Effect {
-    let LockRequest { key, nonce, process, request, .. } = request;
-    Effect::Queued { key: key.clone(), nonce: *nonce, process: *process, request: *request }
+    let LockRequest { key, nonce, process, .. } = request;
+    Effect::Queued { key: key.clone(), nonce: *nonce, process: *process }
 }
 
 fn refused(request: &LockRequest, reason: Refusal) -> Effect {
-    let LockRequest { nonce, process, request, .. } = *request;
-    Effect::Refused { nonce, process, request, reason }
+    let LockRequest { nonce, process, .. } = *request;
+    Effect::Refused { nonce, process, reason }
 }
 
 #[expect(clippy::disallowed_types, reason = "the planted bug is exactly this")]

@@ -79,7 +79,6 @@ pub(super) fn request(nonce: u128, duration_ms: u64, wait: Wait) -> LockRequest 
         key: "k".into(),
         nonce: Nonce::from_u128(nonce),
         process: ProcessId(1),
-        request: 1,
         duration_ms,
         wait,
         seen: Seen::Now,

@@ -43,7 +43,6 @@ pub(crate) fn example_table() -> LockTable {
     let mut table = LockTable::new(TableConfig { group: 7, ..TableConfig::default() });
     for nonce in 1..5 {
         let command = Command::Lock(LockRequest {
-            request: 1,
             key: "k".into(),
             nonce: Nonce::from_u128(nonce),
             process: ProcessId(1),

@@ -114,12 +114,13 @@ mod tests {
 
     #[test]
     fn unknown_version_is_refused_unread() {
+        // contract rule 12
         let (bytes, stamped) =
             (of(1), Stamped { stamp: ClusterTime(7), commands: vec![drop_waiters(0)] });
         assert_eq!(Stamped::decode(&bytes), Ok(stamped));
         let mut bytes = bytes;
-        bytes[0] = 3;
-        assert_eq!(Stamped::decode(&bytes), Err(DecodeError::Version(3)));
+        bytes[0] = 9;
+        assert_eq!(Stamped::decode(&bytes), Err(DecodeError::Version(9)));
     }
 
     fn drop_waiters(process: u64) -> Command {

@@ -269,7 +269,8 @@ impl Node {
         }
     }
 
-    /// Founds the group of a complete forming.
+    /// Founds the group of a complete forming. The first message of the coordinator, which stands
+    /// for election, founds it at the others; later ones, if that is lost.
     fn found(&mut self, now: Instant, forming: &wire::Forming, coordinator: bool) {
         let roster: BTreeMap<u64, NodeName> =
             super::formation::named(forming).map(|(name, id)| (id, name)).collect();
@@ -280,11 +281,6 @@ impl Node {
         }
         tracing::info!(group = %format_args!("{:032x}", forming.id), "group formed");
         self.enter(now, group);
-        if coordinator {
-            let start = Body::Start { forming: forming.id };
-            let others = forming.members.iter().map(|(_, id)| *id).filter(|id| *id != me);
-            others.for_each(|id| self.outbox.post(id, &start));
-        }
     }
 
     fn enter(&mut self, now: Instant, group: Group) {

@@ -14,7 +14,7 @@ pub(super) use self::raft_message::RaftMessage;
 use crate::lock_table::{Command, TableConfig};
 
 /// The version of frames, log entries and snapshots that this build writes and reads.
-pub(super) const VERSION: u8 = 2;
+pub(super) const VERSION: u8 = 3;
 
 /// Begins every frame.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,8 +39,6 @@ pub(super) enum Body {
     Invite(Forming),
     /// "I pledge myself to this forming, and to no other."
     Pledge { forming: u128 },
-    /// "All have pledged: the group exists."
-    Start { forming: u128 },
     /// "Your incarnation is no member of my group any more."
     Removed,
     /// "The cluster is full."

@@ -79,9 +79,6 @@ impl ReferenceTable {
                         && let Some((token, _, expiry)) = &mut a.granted
                     {
                         *expiry = end.max(*expiry);
-                        if a.request.process != *process {
-                            a.request.request = *request;
-                        }
                         a.request.process = *process;
                         held = Some((*token, ClusterTime(*expiry)));
                     }
@@ -150,9 +147,9 @@ impl ReferenceTable {
         over.sort_by_key(|a| (a.granted.map(|granted| granted.2), a.arrival));
         for a in over {
             let key = a.request.key.clone();
-            let LockRequest { nonce, process, request, .. } = a.request;
+            let LockRequest { nonce, process, .. } = a.request;
             let token = a.granted.expect("only holders are over").0;
-            out.push(Effect::Expired { key: key.clone(), nonce, process, request, token });
+            out.push(Effect::Expired { key: key.clone(), nonce, process, token });
             self.acquisitions.retain(|b| b.arrival != a.arrival);
             self.ended.push((now, nonce, Ended::Expired));
             self.promote(&key, out);
@@ -176,8 +173,8 @@ impl ReferenceTable {
         dropped.sort_by_key(|a| (order(a), a.arrival));
         for a in dropped {
             self.acquisitions.retain(|b| b.arrival != a.arrival);
-            let LockRequest { key, nonce, process, request, .. } = a.request;
-            out.push(Effect::Dropped { key, nonce, process, request });
+            let LockRequest { key, nonce, process, .. } = a.request;
+            out.push(Effect::Dropped { key, nonce, process });
         }
     }
 
@@ -192,8 +189,7 @@ impl ReferenceTable {
 
     fn lock(&mut self, request: &LockRequest) -> Effect {
         let (nonce, process, key) = (request.nonce, request.process, &request.key);
-        let number = request.request;
-        let refuse = |reason| Effect::Refused { nonce, process, request: request.request, reason };
+        let refuse = |reason| Effect::Refused { nonce, process, reason };
         if let Some((_, _, how)) = self.ended.iter().find(|(_, other, _)| *other == nonce) {
             return refuse(Refusal::Spent(*how));
         }
@@ -206,9 +202,6 @@ impl ReferenceTable {
             if a.request.key != *key {
                 return refuse(Refusal::Spent(Ended::Unknown));
             }
-            if a.request.process != process || number > a.request.request {
-                a.request.request = number;
-            }
             a.request.process = process;
             a.asked_at = self.now;
             a.deadline = match (a.deadline, asked) {
@@ -217,13 +210,12 @@ impl ReferenceTable {
             };
             return match a.granted {
                 Some(_) => Effect::Granted(a.grant()),
-                None => Effect::Queued { key: key.clone(), nonce, process, request: number },
+                None => Effect::Queued { key: key.clone(), nonce, process },
             };
         }
         let TableConfig { group, nonce_memory_ms, .. } = self.config;
         let fresh = match request.seen {
             Seen::Now => true,
-            Seen::Never => false,
             Seen::At { group: theirs, time } => {
                 let above = self.floor.is_none_or(|floor| time.0 > floor);
                 theirs == group && time.0.saturating_add(nonce_memory_ms) >= self.now && above
@@ -256,7 +248,7 @@ impl ReferenceTable {
             granted: None,
         });
         if ahead > 0 {
-            return Effect::Queued { key: key.clone(), nonce, process, request: number };
+            return Effect::Queued { key: key.clone(), nonce, process };
         }
         let mut out = Vec::new();
         self.promote(key, &mut out);
@@ -391,7 +383,6 @@ impl Acquisition {
             key: self.request.key.clone(),
             nonce: self.request.nonce,
             process: self.request.process,
-            request: self.request.request,
             token,
             asked_at: ClusterTime(self.asked_at),
             granted_at: ClusterTime(granted_at),

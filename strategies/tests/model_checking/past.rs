@@ -63,11 +63,10 @@ impl Cmd {
     }
 
     fn command(self, bounds: &Bounds) -> Command {
-        let (key, request, duration_ms) = (Arc::from(KEY), 0, LEASE_TICKS * TICK_MS);
+        let (key, duration_ms) = (Arc::from(KEY), LEASE_TICKS * TICK_MS);
         match self {
             Self::Noop => Command::Noop,
             Self::Lock { client, seen } => Command::Lock(LockRequest {
-                request,
                 key,
                 nonce: nonce_of(client),
                 process: process_of(client),
@@ -79,7 +78,7 @@ impl Cmd {
             Self::Unlock(client) => Command::Unlock { key, nonce: nonce_of(client), forget: false },
             Self::Extend(client) => {
                 let (nonce, process) = (nonce_of(client), process_of(client));
-                Command::Extend { key, nonce, process, request, duration_ms }
+                Command::Extend { key, nonce, process, request: 0, duration_ms }
             }
             Self::DropWaiters(client) => Command::DropWaiters { process: process_of(client) },
         }

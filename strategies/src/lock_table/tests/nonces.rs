@@ -90,8 +90,6 @@ fn lock_of_another_group_is_stale() {
     let mut bench = Bench::new();
     bench.noop(500);
     assert_eq!(bench.texts(0, &seen(1, GROUP + 1, 500)), ["refused 1 Stale"]);
-    let never = LockRequest { seen: Seen::Never, ..request(1, 100, Wait::No) };
-    assert_eq!(bench.texts(0, &Command::Lock(never)), ["refused 1 Stale"]);
     bench.apply(0, &seen(1, GROUP, 500));
     assert_eq!(bench.holder(), Some(1), "repeated with that time it is accepted");
 }
@@ -119,34 +117,4 @@ fn one_step_forgets_no_more_than_its_bound() {
     let granted = bench.lock(MEMORY + 1, bound, 1, Wait::No);
     assert_eq!(granted.len(), 1, "the rest is forgotten by the next step, before its command");
     assert_eq!((bench.remembered(), bench.holder()), (0, Some(bound)));
-}
-
-#[test]
-fn late_copy_hides_no_later_lock() {
-    let mut bench = Bench::new();
-    let numbered = |number| LockRequest { request: number, ..request(2, 100, Wait::Ms(500)) };
-    bench.lock(0, 1, 100, Wait::No);
-    bench.apply(1, &Command::Lock(numbered(7)));
-    bench.apply(2, &Command::Lock(numbered(6)));
-    bench.noop(100);
-    assert_eq!(bench.grant().request, 7);
-    let other = LockRequest { process: ProcessId(9), ..numbered(3) };
-    bench.apply(101, &Command::Lock(other));
-    assert_eq!(bench.grant().request, 3);
-}
-
-/// Found by the fuzz target `consistency`: a lock of plain compare-and-set, granted to the 32nd
-/// request of its process, was extended by another member, whose own LOCK of the nonce then got no
-/// reply.
-#[test]
-fn extender_numbers_its_own_requests() {
-    let mut bench = Bench::new();
-    let numbered = |process, number| {
-        let process = ProcessId(process);
-        Command::Lock(LockRequest { request: number, process, ..request(1, 100, Wait::No) })
-    };
-    bench.apply(0, &numbered(1, 32));
-    bench.apply(1, &extend("k", 1, 200));
-    bench.apply(2, &numbered(9, 6));
-    assert_eq!(bench.grant().request, 6);
 }

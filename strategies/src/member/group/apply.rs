@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     Instant,
-    lock_table::{ClusterTime, Effect, LockTable, SnapshotError},
+    lock_table::{ClusterTime, Effect, LockTable},
 };
 
 /// The bytes of all entries beyond which a log is compacted.
@@ -188,8 +188,7 @@ impl Group {
         }
         match State::read(&snapshot.data) {
             Ok(state) => self.checked = Some((snapshot.data.clone(), state)),
-            Err(GroupError::Entry(DecodeError::Version(_)))
-            | Err(GroupError::Snapshot(SnapshotError::Version(_))) => {}
+            Err(GroupError::Entry(DecodeError::Version(_))) => {}
             Err(_) => return Err(Invalid::Payload),
         }
         Ok(())
@@ -307,16 +306,16 @@ mod tests {
     use raft::eraftpb::MessageType;
 
     use super::*;
-    use crate::{MemberOptions, member::decoders::example_table};
+    use crate::{
+        MemberOptions,
+        member::{decoders::example_table, wire::VERSION},
+    };
 
-    /// A snapshot of a large table takes long to decode.
-    #[test]
-    fn checked_snapshot_is_not_decoded_again() {
+    /// A member that joins, and was sent a snapshot with these bytes.
+    fn sent(data: Vec<u8>) -> Group {
         let timing = MemberOptions::named("c", []).timing(64 * 1024);
         let mut group = Group::join(7, 2, &timing, 1);
-        let roster = vec![(1, "a".into()), (2, "b".into())];
-        let state = State { table: example_table().snapshot(), roster };
-        let mut snapshot = Snapshot { data: entry::encode(&state).into(), ..Snapshot::default() };
+        let mut snapshot = Snapshot { data: data.into(), ..Snapshot::default() };
         let metadata = snapshot.mut_metadata();
         (metadata.index, metadata.term) = (5, 1);
         (metadata.mut_conf_state().voters, metadata.mut_conf_state().learners) = (vec![1], vec![2]);
@@ -324,10 +323,27 @@ mod tests {
         let mut message = Message { msg_type, from: 1, to: 2, term: 1, ..Message::default() };
         message.set_snapshot(snapshot);
         group.step(RaftMessage::of(message).unwrap()).unwrap();
+        group
+    }
+
+    /// A snapshot of a large table takes long to decode.
+    #[test]
+    fn checked_snapshot_is_not_decoded_again() {
+        let roster = vec![(1, "a".into()), (2, "b".into())];
+        let state = State { table: example_table().snapshot(), roster };
+        let mut group = sent(entry::encode(&state));
         let (_, (table, _)) = group.checked.as_ref().unwrap();
         let checked = table.keys().next().unwrap().clone();
         assert!(group.drain(Instant::default()).unwrap().installed);
         assert!(Arc::ptr_eq(&checked, group.table.keys().next().unwrap()), "the same row");
         assert!(group.checked.is_none(), "it is kept until it is installed");
+    }
+
+    #[test]
+    fn snapshot_of_another_version_stops_the_member() {
+        // contract rule 12
+        let error = sent(vec![VERSION + 1, 0, 0]).drain(Instant::default()).unwrap_err();
+        let is_named = matches!(error, GroupError::Entry(DecodeError::Version(v)) if v != VERSION);
+        assert!(is_named, "{error:?}");
     }
 }

@@ -107,7 +107,6 @@ mod tests {
             key: "k".into(),
             nonce: Nonce::from_u128(nonce),
             process: ProcessId(1),
-            request: 1,
             duration_ms,
             wait,
             seen: Seen::Now,

@@ -62,7 +62,6 @@ mod tests {
             key: "k".repeat(KEY_BYTES_MAX).into(),
             nonce: Nonce::from_u128(1),
             process: ProcessId(SENDER),
-            request: 1,
             duration_ms: LEASE,
             wait: Wait::Ms(longest_wait()),
             seen: Seen::Now,

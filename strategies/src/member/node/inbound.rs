@@ -78,7 +78,6 @@ impl Node {
                     self.found(now, &forming, true);
                 }
             }
-            Body::Start { forming } => self.start(now, forming),
             Body::Removed => self.removed(now, header.group),
             Body::Full { limit } => self.take_full(limit),
             Body::NameInUse(process) => self.take_name_in_use(&process),
@@ -143,7 +142,7 @@ impl Node {
         }
     }
 
-    /// The forming that this process pledged to is complete.
+    /// A member of this group sends: if this process pledged to its forming, that is complete.
     fn start(&mut self, now: Instant, id: u128) {
         if let Some(forming) = self.formation.pledged_to(id).cloned() {
             self.found(now, &forming, false);
@@ -195,9 +194,6 @@ impl Node {
         let Some(group) = &self.group else { return };
         let stranger = !group.roster().contains_key(&header.from);
         match presence.standing {
-            Standing::Pledged(id) if id == group.id() => {
-                self.outbox.post_named(from, header.from, &Body::Start { forming: id });
-            }
             Standing::Member(id) | Standing::Joining(id)
                 if id == group.id() && group.leads_applied() && stranger =>
             {

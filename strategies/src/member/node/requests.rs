@@ -12,10 +12,6 @@ use crate::{
     wait::whole_ms,
 };
 
-/// Names a LOCK among those of its nonce. There is one: a refused LOCK is repeated under a fresh
-/// nonce.
-const ONLY: u64 = 1;
-
 impl Node {
     /// Takes a request: a member that leads appends it with the next flush, any other sends it to
     /// its leader. What this member's own table decides is reported by the next flush.
@@ -32,7 +28,6 @@ impl Node {
                     key,
                     nonce,
                     process,
-                    request: ONLY,
                     duration_ms: whole_ms(lease),
                     wait: wait(now, until),
                     seen,

@@ -101,7 +101,7 @@ fn frames_that_do_not_decode_are_reported_once() {
     let mut reader = Reader::new();
     let (events, _recording) = Events::of_thread();
     let leader = reader.leader.clone();
-    for (name, frame) in [(&*leader, [3]), (&*leader, [2]), ("d", [3])] {
+    for (name, frame) in [(&*leader, [4]), (&*leader, [3]), ("d", [4])] {
         assert!((0..100).all(|_| reader.dropped_bytes(name, &frame) == 1));
     }
     assert_eq!(events.with("dropped a frame").len(), 2, "one for each sender: {events:?}");
@@ -112,9 +112,9 @@ fn process_of_another_version_is_named() {
     let mut outsider = Outsider::new();
     let (events, _recording) = Events::of_thread();
     let now = outsider.0.now;
-    outsider.0.node("b").receive(now, &name_of("a"), &[3]);
+    outsider.0.node("b").receive(now, &name_of("a"), &[4]);
     outsider.0.run(2_000);
-    let cause = "waiting for a (dropped its frames: version 3, this build knows 2: upgrade the older \
+    let cause = "waiting for a (dropped its frames: version 4, this build knows 3: upgrade the older \
                  member)";
     assert_eq!(events.with(cause).len(), 1, "{events:?}");
 }
@@ -261,7 +261,7 @@ fn only_engine_messages_admit() {
     assert!(!outsider.0.group("b").votes(), "it knows nothing yet");
 }
 
-/// A Start may be lost. A process that joined instead would have no vote, and the group too few.
+/// A process that joined instead would have no vote, and the group too few.
 #[test]
 fn first_frame_of_a_pledged_group_founds_it() {
     let mut outsider = Outsider::new();

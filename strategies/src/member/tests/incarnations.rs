@@ -45,32 +45,40 @@ fn isolated_learner_starts_over_in_5_s() {
 
 /// A channel may repeat a frame; founding the group again would forget its promises.
 #[test]
-fn repeated_start_or_pledge_changes_nothing() {
+fn repeated_pledge_changes_nothing() {
     let mut world = ready(&THREE);
     world.must_lock("b", "k", 1);
     world.run(100);
     let group = world.status("a").group.unwrap();
     let incarnations = THREE.map(|name| world.node(name).inside().0);
     for (to, from) in [(0, 1), (1, 0), (2, 0)] {
-        for body in [Body::Start { forming: group }, Body::Pledge { forming: group }] {
-            let before = world.group(THREE[to]).view();
-            let header = header(incarnations[from], incarnations[to], 0);
-            let frame = frame(&header, &body);
-            world.replies_to(THREE[to], THREE[from], &frame);
-            assert_eq!(world.group(THREE[to]).view(), before, "{} {body:?}", THREE[to]);
-        }
+        let before = world.group(THREE[to]).view();
+        let header = header(incarnations[from], incarnations[to], 0);
+        let frame = frame(&header, &Body::Pledge { forming: group });
+        world.replies_to(THREE[to], THREE[from], &frame);
+        assert_eq!(world.group(THREE[to]).view(), before, "{}", THREE[to]);
     }
     world.must_unlock("b", "k", 1);
 }
 
+/// The coordinator's first message to the others may be lost.
 #[test]
-fn coordinator_sends_start_to_all_pledged() {
+fn pledged_process_founds_by_a_later_message() {
     let mut world = World::new(&THREE);
-    world.run_until(5_000, "the group exists", |w| w.status("a").group.is_some());
-    let forming = world.status("a").group.unwrap();
-    for name in ["b", "c"] {
-        assert!(world.in_flight("a", name).contains(&Body::Start { forming }), "{name}");
-    }
+    let pledges = |world: &World, name| {
+        world.in_flight(name, "a").iter().any(|body| matches!(body, Body::Pledge { .. }))
+    };
+    world.run_until(5_000, "all pledge", |w| pledges(w, "b") && pledges(w, "c"));
+    world.cut_off("a");
+    world.run_until(10, "the group exists", |w| w.status("a").group.is_some());
+    world.run(100);
+    assert!(["b", "c"].iter().all(|name| world.status(name).group.is_none()));
+    world.heal();
+    let group = world.status("a").group;
+    let found = |w: &World| ["b", "c"].iter().all(|name| w.status(name).group == group);
+    world.run_until(400, "the others found it", found);
+    assert!(["b", "c"].iter().all(|name| world.group(name).votes()));
+    world.run_until_ready();
 }
 
 /// A follower waits for the key of a leader, and a late LOCK of its former incarnation takes over
@@ -85,7 +93,6 @@ fn taken_over(world: &mut World) -> (String, String, CallId) {
         key: "k".into(),
         nonce: Nonce::from_u128(2),
         process: ProcessId(former),
-        request: 1,
         duration_ms: 5_000,
         wait: Wait::Forever,
         seen: Seen::At { group, time: world.group(&leader).table().now() },

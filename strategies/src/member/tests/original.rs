@@ -128,7 +128,6 @@ pub(super) fn lock(nonce: u128) -> LockRequest {
         key: "k".into(),
         nonce: Nonce::from_u128(nonce),
         process: ProcessId(1),
-        request: 1,
         duration_ms: 10_000,
         wait: Wait::Forever,
         seen: Seen::Now,

@@ -131,18 +131,6 @@ impl Visitor {
     }
 }
 
-/// A Start may be lost; and one for a forming that is not complete would split the cluster.
-#[test]
-fn pledged_process_gets_only_its_start() {
-    let mut world = ready(&THREE);
-    let group = world.status("a").group.unwrap();
-    let incarnation = world.node("c").inside().0;
-    let mut peer = Visitor::known_to(&mut world, "a", "c", incarnation);
-    let replies = peer.says(&mut world, "a", Standing::Pledged(group));
-    assert_eq!(replies, [Body::Start { forming: group }]);
-    assert_eq!(peer.says(&mut world, "a", Standing::Pledged(group + 1)), []);
-}
-
 #[test]
 fn strangers_of_the_group_get_removed() {
     let mut world = ready(&THREE);

@@ -86,7 +86,6 @@ impl Alone {
             key: key.into(),
             nonce: Nonce::from_u128(nonce),
             process: ProcessId(process),
-            request: 1,
             duration_ms: 60_000,
             wait: Wait::No,
             seen: Seen::Now,

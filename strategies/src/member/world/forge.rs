@@ -44,8 +44,7 @@ impl Victim<'_> {
                 members: self.members(choices),
                 table: TableConfig { first_token: choices.near(1), ..TableConfig::default() },
             }),
-            2 => Body::Pledge { forming: self.group_id(choices) },
-            3 => Body::Start { forming: self.group_id(choices) },
+            2 | 3 => Body::Pledge { forming: self.group_id(choices) },
             4 if choices.flag() => Body::Removed,
             4 => Body::NameInUse(process(choices)),
             5 if choices.flag() => {
@@ -225,7 +224,6 @@ impl Victim<'_> {
         let duration_ms = choices.near(1_000);
         match choices.below(8) {
             0..=3 => Command::Lock(LockRequest {
-                request: 1,
                 key,
                 nonce,
                 process,
@@ -236,11 +234,10 @@ impl Victim<'_> {
                     _ => Wait::Ms(choices.near(500)),
                 },
                 seen: match (self.table, choices.below(3)) {
-                    (_, 0) => Seen::Now,
+                    (_, 0) | (None, _) => Seen::Now,
                     (Some(table), _) => {
                         Seen::At { group: self.group_id(choices), time: table.now() }
                     }
-                    (None, _) => Seen::Never,
                 },
                 owner: std::sync::Arc::default(),
             }),

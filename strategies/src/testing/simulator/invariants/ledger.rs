@@ -259,7 +259,6 @@ mod tests {
             key: "k".into(),
             nonce,
             process: ProcessId(1),
-            request: 1,
             duration_ms: 10,
             wait: Wait::No,
             seen: Seen::Now,

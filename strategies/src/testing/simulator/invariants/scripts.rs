@@ -231,7 +231,6 @@ impl Scripts {
                     key,
                     nonce,
                     process: ProcessId(0),
-                    request: 0,
                     duration_ms: number(&arg(4)),
                     wait,
                     seen,
@@ -289,7 +288,7 @@ impl Scripts {
             if Some(*nonce) != unlocked && is.is_none_or(|(holder, _)| holder != *nonce) {
                 self.check_dropped(*nonce, key, now, run);
                 let (key, nonce) = (key.clone(), *nonce);
-                effects.push(Effect::Dropped { key, nonce, process, request });
+                effects.push(Effect::Dropped { key, nonce, process });
             }
         }
         if let Some(Holder { nonce, token, expires_at, .. }) = after.holder {
@@ -315,7 +314,6 @@ impl Scripts {
                     key: key.clone(),
                     nonce,
                     process,
-                    request,
                     token,
                     asked_at: now,
                     granted_at: now,
@@ -332,7 +330,7 @@ impl Scripts {
             let repeated = run.verb == Verb::Lock && own == Some(*nonce);
             if repeated || !before.queue.contains(nonce) {
                 let (key, nonce) = (key.clone(), *nonce);
-                effects.push(Effect::Queued { key, nonce, process, request });
+                effects.push(Effect::Queued { key, nonce, process });
             }
         }
         let refusal = own.zip(refusal(&word)).filter(|_| run.verb == Verb::Lock);
@@ -341,7 +339,7 @@ impl Scripts {
                 let is_free = after.holder.is_none() && after.queue.is_empty();
                 assert!(!is_free, "refused as held, though {key} is free");
             } else {
-                effects.push(Effect::Refused { nonce, process, request, reason });
+                effects.push(Effect::Refused { nonce, process, reason });
             }
         }
         if run.verb == Verb::Extend && word == "gone" {
@@ -364,7 +362,7 @@ impl Scripts {
 }
 
 fn expired(key: &Arc<str>, nonce: Nonce, token: u64) -> Effect {
-    Effect::Expired { key: key.clone(), nonce, process: ProcessId(0), request: 0, token }
+    Effect::Expired { key: key.clone(), nonce, process: ProcessId(0), token }
 }
 
 /// Whether it is a force-unlock that found another grant, or none, and changed nothing.
