@@ -1,12 +1,9 @@
-//! Goal: edge cases of a member's handle: a dropped guard, a close with and without a quorum,
-//! pending requests, locks of a lost group.
+//! Goal: what a member's handle promises beyond the client core: fair turns, how it closes, locks
+//! of a lost group, leases that end on time.
 //!
 //! Method: three members over the Memory channel on one paused runtime; nothing sleeps for real.
 
 #![allow(clippy::unwrap_used)] // a test that meets an error has failed
-
-#[path = "support/memory.rs"]
-mod memory;
 
 use std::{
     sync::Arc,
@@ -17,13 +14,36 @@ use std::{
 use futures_util::FutureExt as _;
 use gaggle_channels::{Channel, ChannelError, Hub, NodeName};
 use gaggle_strategies::{
-    Error, Gaggle, KeyedMutex, Lock, LockOptions, MaxWait, MemberOptions, clock::TokioClock,
+    Error, Gaggle, KeyedMutex, Lock, LockOptions, MemberOptions,
+    capabilities::{Exclusion, Order, Survives},
+    clock::TokioClock,
 };
-use memory::{cluster, names, options};
 use tokio::{
     task::unconstrained,
     time::{Instant, sleep},
 };
+
+fn names() -> [NodeName; 3] {
+    ["a", "b", "c"].map(|name| NodeName::new(name).unwrap())
+}
+
+fn options(seed: u64) -> MemberOptions {
+    MemberOptions::named("test", names()).clock(Arc::new(TokioClock::new())).seed(seed)
+}
+
+/// The members by name; the leader comes first.
+async fn cluster(hub: &Hub) -> Vec<(NodeName, Gaggle)> {
+    let mut members = Vec::new();
+    for (name, seed) in names().into_iter().zip(1..) {
+        let channel = Arc::new(hub.channel(name.clone()));
+        members.push((name, Gaggle::open(channel, options(seed)).await.unwrap()));
+    }
+    for (_, member) in &members {
+        member.ready().await.unwrap();
+    }
+    members.sort_by_key(|(_, member)| !member.status().leads);
+    members
+}
 
 const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -65,39 +85,6 @@ async fn closing_leader_transfers_leadership() {
     assert!(began.elapsed() < ms(200), "no request was pending: {:?}", began.elapsed());
     sleep(ms(30)).await;
     assert!(members[1..].iter().any(|(_, member)| member.status().leads), "before any timeout");
-}
-
-#[tokio::test(start_paused = true)]
-async fn close_without_a_quorum_ends_in_time() {
-    let hub = Hub::new();
-    let members = cluster(&hub).await;
-    let leader = &members[0].1;
-    let lock = leader.lock("k", LockOptions::default()).await.unwrap();
-    let watch = leader.watch(&lock);
-    names().iter().for_each(|name| hub.isolate(name));
-    let began = Instant::now();
-    leader.close().await;
-    assert!(watch.is_lost());
-    let took = began.elapsed();
-    assert!(took >= ms(1000) && took <= ms(1200), "{took:?}");
-}
-
-/// The member receives from the leader, but its own frames are lost.
-#[tokio::test(start_paused = true)]
-async fn lock_without_reply_times_out_or_is_unknown() {
-    let hub = Hub::new();
-    let members = cluster(&hub).await;
-    let (mute, member) = &members[2];
-    members[..2].iter().for_each(|(name, _)| hub.cut(mute, name));
-    let ends = async |options: LockOptions| {
-        let began = Instant::now();
-        (member.lock("k", options).await.unwrap_err(), began.elapsed().as_millis())
-    };
-    let wait = |wait: Duration| LockOptions::default().max_wait(MaxWait::AtMost(wait));
-    let waited = ends(wait(ms(2000))).await;
-    assert!(matches!(waited, (Error::TimedOut(_), 2000)), "{waited:?}");
-    let tried = ends(wait(Duration::ZERO)).await;
-    assert!(matches!(tried, (Error::Unknown, 1000)), "{tried:?}");
 }
 
 /// Contract, the trait: `close` leaves no socket behind.
@@ -167,44 +154,6 @@ async fn locks_of_a_lost_group_are_lost_everywhere() {
     assert!(unwatched.is_lost());
 }
 
-/// A process adopts a lock, its former process unlocks it, and the watch begins only then. Other
-/// locks are not lost.
-#[tokio::test(start_paused = true)]
-async fn late_watch_of_a_lost_lock_is_lost() {
-    let members = cluster(&Hub::new()).await;
-    let [(_, first), (_, second), _] = &members[..] else { unreachable!() };
-    let long = LockOptions::default().duration(ms(600_000));
-    let lives = first.lock("lives", long.clone()).await.unwrap();
-    let transferred = first.lock("adopted", long.clone()).await.unwrap();
-    let own = second.lock("own", long).await.unwrap();
-    let adopted = second.extend(&transferred, ms(600_000)).await.unwrap();
-    first.unlock(&transferred).await.unwrap();
-    while second.inspect("adopted").await.unwrap().is_some() {
-        sleep(ms(1)).await;
-    }
-    let adopted = second.watch(&adopted);
-    let others = [second.watch(&lives), second.watch(&own)];
-    sleep(ms(20)).await;
-    assert!(adopted.is_lost());
-    assert!(others.iter().all(|watch| !watch.is_lost()));
-}
-
-/// A forgotten nonce may name a later acquisition, which must not be extended.
-#[tokio::test(start_paused = true)]
-async fn extend_with_a_former_token_is_refused() {
-    let members = cluster(&Hub::new()).await;
-    for (_, member) in &members {
-        let lock = member.lock("k", LockOptions::default()).await.unwrap();
-        let watch = member.watch(&lock);
-        let former = Lock::new(lock.key().clone(), lock.nonce(), lock.fencing_token() - 1, None);
-        let outcome = member.extend(&former, ms(1000)).await;
-        assert!(matches!(outcome, Err(Error::NotHolder)), "{outcome:?}");
-        assert!(!watch.is_lost());
-        member.extend(&lock, ms(1000)).await.unwrap();
-        member.unlock(&lock).await.unwrap();
-    }
-}
-
 /// One task unlocks a lock that another task has just extended. The unlock's future is dropped
 /// before its reply.
 #[tokio::test(start_paused = true)]
@@ -252,4 +201,38 @@ async fn second_close_takes_no_longer() {
         assert!(before.elapsed() < ms(3000), "it never ends");
     }
     assert!(before.elapsed() < ms(1500), "{:?}", before.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn capabilities_differ_by_names_or_size() {
+    let open = |options: MemberOptions, name: &str| {
+        let channel = Hub::new().channel(NodeName::new(name).unwrap());
+        Gaggle::open(Arc::new(channel), options.clock(Arc::new(TokioClock::new())))
+    };
+    let named = open(options(1), "a").await.unwrap().capabilities();
+    assert_eq!(named.exclusion, Exclusion::Always);
+    assert_eq!((named.order, named.survives), (Order::Fifo, Survives::Minority));
+    assert!(named.distributed && named.waits_for_leader);
+    let sized = open(MemberOptions::sized("test", 3), "a").await.unwrap().capabilities();
+    assert_eq!(sized.exclusion, Exclusion::WithinOneGroup);
+}
+
+/// Contract, rule 3: leases due are ended at once where someone waits, also where that comes before
+/// whatever else the member would wake for.
+#[tokio::test(start_paused = true)]
+async fn waiter_is_granted_at_lease_end() {
+    let name = NodeName::new("a").unwrap();
+    let options =
+        MemberOptions::named("test", [name.clone()]).clock(Arc::new(TokioClock::new())).seed(1);
+    let member = Gaggle::open(Arc::new(Hub::new().channel(name)), options).await.unwrap();
+    member.ready().await.unwrap();
+    for ms in 3..30 {
+        let key = format!("k{ms}");
+        let lease = LockOptions::default().duration(Duration::from_millis(ms));
+        let began = Instant::now();
+        member.lock(&key, lease.clone()).await.unwrap();
+        member.lock(&key, lease).await.unwrap();
+        let took = began.elapsed().as_millis();
+        assert!((u128::from(ms)..=u128::from(ms) + 1).contains(&took), "{took} ms of {ms}");
+    }
 }

@@ -10,7 +10,7 @@ use super::{
     *,
 };
 use crate::{
-    Inspection, LockOptions,
+    Inspection, KEY_BYTES_MAX, LockOptions,
     client::{
         backend::Failure,
         handle::{Client, check_runtime},
@@ -153,17 +153,20 @@ async fn each_inspection_gets_its_own_reply() {
 async fn invalid_arguments_send_nothing() {
     let profile = Profile { lease_max: Some(ms(20_000)), ..profile(false) };
     let (client, script) = open(profile, obliging);
-    let (lock, nameless) = (foreign(None), Lock::new("", nonce(1), 41, None));
-    assert!(matches!(client.unlock(&nameless).await, Err(Error::InvalidKey { .. })));
-    assert!(matches!(client.extend(&nameless, LEASE).await, Err(Error::InvalidKey { .. })));
-    assert!(matches!(client.inspect("").await, Err(Error::InvalidKey { .. })));
+    let lock = foreign(None);
+    for key in [String::new(), "k".repeat(KEY_BYTES_MAX + 1)] {
+        let invalid = Lock::new(&*key, nonce(1), 41, None);
+        assert!(matches!(client.unlock(&invalid).await, Err(Error::InvalidKey { .. })));
+        assert!(matches!(client.extend(&invalid, LEASE).await, Err(Error::InvalidKey { .. })));
+        assert!(matches!(client.inspect(&key).await, Err(Error::InvalidKey { .. })));
+        let watch = client.watch(&invalid);
+        client.release(&invalid);
+        assert!(watch.is_lost());
+    }
     for duration in [ms(0), ms(20_001)] {
         let error = client.extend(&lock, duration).await;
         assert!(matches!(error, Err(Error::InvalidOptions { field: "duration", .. })));
     }
-    let watch = client.watch(&nameless);
-    client.release(&nameless);
-    assert!(watch.is_lost());
     sleep(ms(1)).await;
     assert!(script.sent().is_empty());
     assert!(client.extend(&lock, ms(20_000)).await.is_ok());
