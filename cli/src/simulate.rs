@@ -2,10 +2,9 @@
 
 use std::{
     collections::BTreeMap,
-    fs::{self, File},
-    io::{self, BufWriter, Write as _},
+    fs, io,
     panic::resume_unwind,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::ExitCode,
     sync::{
         Mutex, MutexGuard, PoisonError,
@@ -17,7 +16,7 @@ use std::{
 
 use gaggle_strategies::{
     implement::in_prose,
-    testing::simulator::{Batch, Clocks, HistoryCheck, Plan, Run, STANDSTILL, Settings, simulate},
+    testing::simulator::{Batch, Clocks, Plan, STANDSTILL, Settings, simulate},
 };
 
 use crate::{
@@ -60,10 +59,6 @@ pub(crate) struct Args {
     /// With --seed or --plan: print every event.
     #[arg(long, requires = "one", conflicts_with_all = OF_BATCH)]
     trace: bool,
-    /// With --seed or --plan: write the history of all calls to this file, one JSON object a line,
-    /// for the example `check_history`.
-    #[arg(long, requires = "one", conflicts_with_all = OF_BATCH, value_name = "FILE")]
-    history: Option<PathBuf>,
     /// Where plans of failing runs are saved, the first ten of a batch [default: the directory for
     /// temporary files].
     #[arg(long, value_name = "DIRECTORY", conflicts_with = "plan")]
@@ -166,7 +161,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 }
 
 fn one(args: &Args, plan: Plan) -> Result<ExitCode, Failure> {
-    let settings = Settings { trace: args.trace, history: args.history.is_some() };
+    let settings = Settings { trace: args.trace };
     let run = simulate(plan.clone(), &settings);
     if let Some(trace) = &run.trace {
         say(trace.trim_end())?;
@@ -180,9 +175,6 @@ fn one(args: &Args, plan: Plan) -> Result<ExitCode, Failure> {
     if failed && args.plan.is_none() {
         say(format_args!("replay: {}", args.save(&plan)?))?;
     }
-    if let Some(file) = &args.history {
-        write_history(file, &run)?;
-    }
     Ok(ExitCode::from(u8::from(failed)))
 }
 
@@ -191,39 +183,6 @@ fn say_undecided(searches: u64) -> Result<(), Failure> {
         0 => Ok(()),
         _ => say(format_args!("{searches} searches were not decided, which is no pass")),
     }
-}
-
-/// Writes the history that was checked, and prints the command that checks it once more.
-fn write_history(file: &Path, run: &Run) -> Result<(), Failure> {
-    let check = run.check.as_ref();
-    let HistoryCheck { history, models, drift } =
-        check.ok_or_else(|| Failure::new("the events make no history: no file is written"))?;
-    let to = File::create(file).map(BufWriter::new);
-    to.and_then(|mut to| history.write(&mut to).and_then(|()| to.flush())).map_err(|error| {
-        Failure::new(format!("cannot write {}", file.display())).because(&error)
-    })?;
-    let models: Vec<_> = models.iter().map(|model| format!("{model:?}").to_lowercase()).collect();
-    // Over a second as many microseconds as the bound has parts per million.
-    let drift = drift.over(Duration::from_secs(1)).as_micros();
-    let by = match &run.violation {
-        Some(violation) if !is_of_history(violation) => {
-            "the violation is not of the history, whose calls may be without fault; check them by"
-        }
-        _ => "check it again by",
-    };
-    say(format_args!(
-        "{by}: cargo run -p gaggle-strategies --features testing --example check_history -- \
-         {} --drift {drift} {}",
-        models.join(","),
-        file.display()
-    ))?;
-    Ok(())
-}
-
-/// Whether the history checker found it, or failed over it. A violation of another invariant stops
-/// the run, and its history is not checked.
-fn is_of_history(violation: &str) -> bool {
-    ["history: ", "the history checker: "].iter().any(|by| violation.starts_with(by))
 }
 
 fn many(args: &Args) -> Result<ExitCode, Failure> {

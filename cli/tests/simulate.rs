@@ -25,7 +25,7 @@ fn assert_refused(output: &Output, reason: &str) {
 
 #[test]
 fn invalid_options_end_with_2() {
-    let table: [(&[&str], &str); 16] = [
+    let table: [(&[&str], &str); 15] = [
         (&["--jobs", "100000"], "'--jobs <JOBS>': give a whole number, 1 to 1024"),
         (&["--jobs", "0"], "'--jobs <JOBS>': give a whole number, 1 to 1024"),
         (&["--seeds", "0"], "'--seeds <SEEDS>': give a whole number, 1 to "),
@@ -41,7 +41,6 @@ fn invalid_options_end_with_2() {
         (&["--plan", "/nowhere/F"], "no plan can be read from /nowhere/F"),
         (&["--save", "/nowhere"], "--save /nowhere: no such directory: create it"),
         (&["--trace"], "'--trace' cannot be used with '--seeds <SEEDS>'"),
-        (&["--history", "F"], "'--history <FILE>' cannot be used with '--seeds <SEEDS>'"),
     ];
     for (arguments, reason) in table {
         let is_batch =
@@ -110,42 +109,5 @@ mod planted {
         let out = text(&output.stdout);
         assert_eq!(output.status.code(), Some(1), "{out}{}", text(&output.stderr));
         out
-    }
-
-    /// The output of `--history` for this seed.
-    fn said_of_history(seed: u64) -> String {
-        let file = std::env::temp_dir().join(format!("gaggle-{}-{seed}", std::process::id()));
-        let out = found(&["--seed", &seed.to_string(), "--history", file.to_str().unwrap()]);
-        assert!(std::fs::remove_file(&file).is_ok(), "no file was written: {out}");
-        out
-    }
-
-    #[test]
-    fn report_says_if_history_is_violated() {
-        let batch = found(&["--from", "0", "--seeds", "80", "--json"]);
-        let batch: serde_json::Value = serde_json::from_str(&batch).unwrap();
-        let violations = batch["violations"].as_array().unwrap();
-        let is_of_history = |what: &str| what.starts_with("history: ");
-        let first = |of_history| {
-            let mut seeds = violations
-                .iter()
-                .filter(|one| is_of_history(one["what"].as_str().unwrap()) == of_history)
-                .map(|one| one["seed"].as_u64().unwrap());
-            seeds.next().expect("a violation of either kind")
-        };
-
-        // Also if the history cannot be written.
-        let seed = first(true).to_string();
-        let save = ["--save", env!("CARGO_TARGET_TMPDIR"), "--history", "/nowhere/F"];
-        let mut command = gaggle(&[&["--seed", &seed], &save[..]].concat());
-        let output = command.env("GAGGLE_BUG", BUG).output().unwrap();
-        assert!(text(&output.stdout).contains("\nreplay: "), "{output:?}");
-
-        let out = said_of_history(first(true));
-        assert!(out.contains("\ncheck it again by: cargo run"), "{out}");
-        let out = said_of_history(first(false));
-        assert!(out.contains("\nthe violation is not of the history"), "{out}");
-        assert!(out.contains("check them by: cargo run"), "{out}");
-        assert!(!out.contains("check it again by"), "{out}");
     }
 }

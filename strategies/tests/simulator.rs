@@ -100,7 +100,7 @@ fn batch_counts_violations_beyond_its_list() {
 
 #[test]
 fn two_runs_of_a_seed_have_one_trace() {
-    let settings = Settings { trace: true, ..Settings::default() };
+    let settings = Settings { trace: true };
     for seed in 40..70 {
         for plan in [Plan::generate(seed, Clocks::WithinBound), Plan::generate_redis(seed)] {
             let (one, other) = (simulate(plan.clone(), &settings), simulate(plan, &settings));
@@ -114,7 +114,7 @@ const CHILD: &str = "GAGGLE_SIMULATOR_CHILD";
 
 #[test]
 fn two_processes_have_one_trace_of_a_seed() {
-    let settings = Settings { trace: true, ..Settings::default() };
+    let settings = Settings { trace: true };
     // Of the numbers of its events, and of every byte of its text.
     let digest = |seed| {
         let run = run(seed, &settings);

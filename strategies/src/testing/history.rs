@@ -21,14 +21,13 @@
 //!
 //! # Layout
 //!
-//! - `operation`, `record`: what a recorder sees. Malformed histories are refused. `file`: on disk.
+//! - `operation`, `record`: what a recorder sees. Malformed histories are refused.
 //! - `acquisition`: operations grouped by nonce. `interval`: the first way.
 //! - `timeline`, `model`, `search`, `explain`: the second.
 //! - `report`: the result of a check.
 
 mod acquisition;
 mod explain;
-mod file;
 mod interval;
 mod model;
 mod operation;
@@ -44,7 +43,6 @@ use self::{
     timeline::{Excerpt, Timeline},
 };
 pub use self::{
-    file::ReadError,
     model::{Action, Fenced, Hold, Leased, Model, ModelKind, Mutex, Queued},
     operation::{Call, Operation, Outcome, Refusal},
     record::{History, Malformed, Recorder},

@@ -55,7 +55,6 @@ mod world;
 
 pub use self::{
     batch::Batch,
-    calls::HistoryCheck,
     coverage::{Coverage, STANDSTILL},
     plan::{Clocks, Plan},
     run::{Run, Settings, Totals, simulate},

@@ -2,12 +2,10 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use serde::{Deserialize, Serialize};
-
 use crate::{Error, Lock, Nonce};
 
 /// One call and how it ended. All times are since one origin, on one clock.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operation {
     /// The caller: a task, a thread or a process, which makes one call at a time.
     pub client: u32,
@@ -30,8 +28,7 @@ pub struct Operation {
 }
 
 /// A call of a client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
     /// Take the key.
     Lock {
@@ -52,8 +49,7 @@ pub enum Call {
 }
 
 /// How a call ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The lock is held.
     Granted {
@@ -77,8 +73,7 @@ pub enum Outcome {
 }
 
 /// Why a call was refused, in the words of the contract; the conclusions differ.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Refusal {
     /// A call that does not wait found another holder. No effect.
     Held,

@@ -138,37 +138,20 @@ impl Calls {
     }
 }
 
-/// A history with the models and the drift that the checker applies to it.
-#[derive(Clone, Debug)]
-pub struct HistoryCheck {
-    /// All calls; the log decides the outcome of pending ones.
-    pub history: History,
-    /// The models of the seed's strategy.
-    pub models: &'static [ModelKind],
-    /// How far clocks may have drifted apart.
-    pub drift: Drift,
-}
-
-impl HistoryCheck {
-    pub(super) fn new(history: History, plan: &Plan) -> Self {
-        let models: &[ModelKind] = match (plan.clocks, plan.policy) {
-            (Clocks::BeyondBound, _) => &[ModelKind::Fenced],
-            (Clocks::WithinBound, Policy::CompareAndSet) => &[ModelKind::Fenced, ModelKind::Leased],
-            (Clocks::WithinBound, Policy::Queue) => {
-                &[ModelKind::Fenced, ModelKind::Leased, ModelKind::Queued]
-            }
-        };
-        // A deadline was turned into virtual time by the rate that its clock then had.
-        let drift = match plan.drifts {
-            false => Drift::from_ppm(0).expect("none is within the limit"),
-            true => Drift::default(),
-        };
-        Self { history, models, drift }
-    }
-
-    pub(super) fn run(&self) -> Report {
-        let settings =
-            history::Settings { budget: BUDGET, drift: self.drift, ..history::Settings::default() };
-        history::check(&self.history, self.models, &settings)
-    }
+/// Checks the history of a run of `plan` against the models of its strategy.
+pub(super) fn check(history: &History, plan: &Plan) -> Report {
+    let models: &[ModelKind] = match (plan.clocks, plan.policy) {
+        (Clocks::BeyondBound, _) => &[ModelKind::Fenced],
+        (Clocks::WithinBound, Policy::CompareAndSet) => &[ModelKind::Fenced, ModelKind::Leased],
+        (Clocks::WithinBound, Policy::Queue) => {
+            &[ModelKind::Fenced, ModelKind::Leased, ModelKind::Queued]
+        }
+    };
+    // A deadline was turned into virtual time by the rate that its clock then had.
+    let drift = match plan.drifts {
+        false => Drift::from_ppm(0).expect("none is within the limit"),
+        true => Drift::default(),
+    };
+    let settings = history::Settings { budget: BUDGET, drift, ..history::Settings::default() };
+    history::check(history, models, &settings)
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    calls::HistoryCheck,
+    calls,
     coverage::Coverage,
     plan::{Clocks, Plan},
     world::World,
@@ -19,8 +19,6 @@ use crate::testing::history::Report;
 pub struct Settings {
     /// Keep the trace as text, a line for each event.
     pub trace: bool,
-    /// Keep the history of all calls.
-    pub history: bool,
 }
 
 /// The result of one run.
@@ -42,8 +40,6 @@ pub struct Run {
     pub digest: u64,
     /// The trace, if it was wanted.
     pub trace: Option<String>,
-    /// The check of the history, if it was wanted; none where the events make no history.
-    pub check: Option<HistoryCheck>,
 }
 
 /// The totals of one or more runs.
@@ -101,24 +97,25 @@ pub fn simulate(plan: Plan, settings: &Settings) -> Run {
         settled_after = world.heal();
     }));
     let violation = outcome.err().map(message);
-    let calls = std::mem::take(&mut world.calls);
+    let recorded = std::mem::take(&mut world.calls);
     let invariants = &world.invariants;
     let freed = (world.plan.clocks == Clocks::BeyondBound).then(|| invariants.freed());
-    let history = calls.history(invariants.granted(), freed);
-    let check = history.map(|history| HistoryCheck::new(history, &world.plan));
+    let history = recorded.history(invariants.granted(), freed);
     // The history of a run that an invariant stopped half-way is not checked.
-    let (violation, report) = match (violation, &check) {
+    let (violation, report) = match (violation, history) {
         (Some(violation), _) => (Some(violation), Report::default()),
         (None, Err(malformed)) => {
             (Some(format!("malformed history: {malformed}")), Report::default())
         }
-        (None, Ok(check)) => match catch_unwind(AssertUnwindSafe(|| check.run())) {
-            Err(panic) => {
-                (Some(format!("the history checker: {}", message(panic))), Report::default())
+        (None, Ok(history)) => {
+            match catch_unwind(AssertUnwindSafe(|| calls::check(&history, &world.plan))) {
+                Err(panic) => {
+                    (Some(format!("the history checker: {}", message(panic))), Report::default())
+                }
+                Ok(report) if report.violations_found == 0 => (None, report),
+                Ok(report) => (Some(format!("history: {report}")), report),
             }
-            Ok(report) if report.violations_found == 0 => (None, report),
-            Ok(report) => (Some(format!("history: {report}")), report),
-        },
+        }
     };
     Run {
         seed,
@@ -137,7 +134,6 @@ pub fn simulate(plan: Plan, settings: &Settings) -> Run {
         },
         digest: world.trace.digest(),
         trace: world.trace.into_text(),
-        check: check.ok().filter(|_| settings.history),
     }
 }
 
