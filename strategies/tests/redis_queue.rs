@@ -1,5 +1,4 @@
-//! Goal: waiters of several processes queue in Redis in FIFO order, dead ones are skipped, and
-//! nothing is left behind.
+//! Goal: waiters in Redis are granted in time, are bounded in number, and nothing is left behind.
 //! Method: handles as processes on the test's own `redis-server`; a process dies by the shutdown of
 //! its runtime.
 // A test that meets an error has failed, and it reads the clock to say how long things took.
@@ -7,22 +6,11 @@
 
 mod redis_support;
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Instant};
 
 use gaggle_channels::testing::Proxy;
 use gaggle_strategies::{Error, KeyedMutex, LockOptions, Redis, RedisOptions};
 use redis_support::{Doomed, Server, at_once, ms, patient, secs, take};
-
-async fn handles(server: &Server, count: usize) -> Vec<Arc<Redis>> {
-    let mut handles = Vec::new();
-    for _ in 0..count {
-        handles.push(Arc::new(server.open().await));
-    }
-    handles
-}
 
 /// A queued LOCK has its reply, so its wait is not a request without a reply.
 #[tokio::test]
@@ -41,60 +29,6 @@ async fn wait_outlasts_the_request_timeout() {
     assert!(matches!(ended, Err(Error::TimedOut(_))), "{ended:?}");
     redis.unlock(&held).await.unwrap();
     assert_eq!(server.residue().await, Vec::<String>::new());
-}
-
-/// Queues a waiter in a process that then dies.
-async fn dead_waiter(server: &Server, key: &'static str, place: u64, waiter_ttl: Duration) {
-    let doomed = Doomed::start();
-    let options = server.options().waiter_ttl(waiter_ttl);
-    let redis = doomed.run(async move { Redis::open(options).await.unwrap() }).await;
-    doomed.leave(async move { redis.lock(key, patient()).await });
-    server.queued(key, place).await;
-    doomed.die();
-}
-
-#[tokio::test]
-async fn dead_head_is_skipped_after_waiter_ttl() {
-    let server = Server::start().await;
-    let handles = handles(&server, 2).await;
-    let held = take(&handles[0], "k", secs(20)).await;
-    dead_waiter(&server, "k", 1, ms(300)).await;
-    let waiting = tokio::spawn({
-        let redis = handles[1].clone();
-        async move { redis.lock("k", patient()).await.unwrap() }
-    });
-    server.queued("k", 2).await;
-    let (name, published) = (server.name("l", "k").await, server.calls("publish").await);
-    tokio::time::sleep(ms(400)).await;
-    handles[0].unlock(&held).await.unwrap();
-    // An INSPECT would itself grant the key to the next waiter.
-    let holder: String = server.command(&["GET", &name]).await;
-    assert_eq!(server.calls("publish").await, published + 1);
-    let next = waiting.await.unwrap();
-    assert!(holder.starts_with(&next.nonce().to_string()), "{holder}");
-    handles[1].unlock(&next).await.unwrap();
-    assert_eq!(server.residue().await, Vec::<String>::new());
-}
-
-#[tokio::test]
-async fn busy_queue_forgets_closed_processes() {
-    let server = Server::start().await;
-    let handles = handles(&server, 2).await;
-    let _held = take(&handles[0], "k", secs(60)).await;
-    let _waiting = tokio::spawn({
-        let redis = handles[1].clone();
-        async move { redis.lock("k", patient().max_wait(secs(60))).await }
-    });
-    server.queued("k", 1).await;
-    let short = LockOptions::default().duration(secs(1)).max_wait(ms(4));
-    for _ in 0..300 {
-        let redis = Redis::open(server.options().waiter_ttl(ms(100))).await.unwrap();
-        assert!(matches!(redis.lock("k", short.clone()).await, Err(Error::TimedOut(_))));
-        redis.close().await;
-    }
-    let waiters = server.keys().await.into_iter().find(|key| key.ends_with(":a:k")).unwrap();
-    let fields: u64 = server.command(&["HLEN", &waiters]).await;
-    assert!(fields < 150, "{fields} fields for one waiter");
 }
 
 #[tokio::test]

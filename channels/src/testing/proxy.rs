@@ -21,9 +21,7 @@ struct Faults {
     cuts: AtomicU64,
     lose_publications: AtomicBool,
     publications_lost: AtomicU64,
-    swallow: AtomicBool,
     reply_delay: AtomicU64,
-    hold: AtomicU64,
     closed: AtomicBool,
     connections: Mutex<Vec<TcpStream>>,
 }
@@ -97,19 +95,9 @@ impl Proxy {
         self.faults.publications_lost.load(SeqCst)
     }
 
-    /// Sets whether bytes of clients are lost; a connection that lost a byte loses all that follow.
-    pub fn swallow(&self, swallow: bool) {
-        self.faults.swallow.store(swallow, SeqCst);
-    }
-
     /// All that the server sends arrives later by this.
     pub fn delay_replies(&self, by: Duration) {
         self.faults.reply_delay.store(millis(by), SeqCst);
-    }
-
-    /// The next script arrives later by this, also if its client has ended the connection.
-    pub fn hold_next_script(&self, by: Duration) {
-        self.faults.hold.store(millis(by), SeqCst);
     }
 
     /// Ends every connection; says how many there were.
@@ -148,23 +136,15 @@ fn carry(client: TcpStream, server: TcpStream, faults: Arc<Faults>) {
 
 impl Connection {
     fn forward_requests(&self) {
-        let (mut buffer, mut lost) = (vec![0; 65_536], false);
+        let mut buffer = vec![0; 65_536];
         while let Ok(read @ 1..) = (&self.client).read(&mut buffer) {
             let bytes = &buffer[..read];
-            lost |= self.faults.swallow.load(SeqCst);
-            if lost {
-                continue;
-            }
             let script = find(bytes, b"EVALSHA").is_some() || is_long_record(bytes);
             let due = &self.faults.cuts_due;
             if (script || find(bytes, b"PUBLISH").is_some())
                 && due.fetch_update(SeqCst, SeqCst, |due| due.checked_sub(1)).is_ok()
             {
                 self.cut.store(true, SeqCst);
-            }
-            if script {
-                // The client gives the silent connection up, and the script arrives all the same.
-                thread::sleep(Duration::from_millis(self.faults.hold.swap(0, SeqCst)));
             }
             if (&self.server).write_all(bytes).is_err() {
                 break;

@@ -248,11 +248,6 @@ impl Doomed {
         self.runtime.as_ref().unwrap().spawn(work).await.unwrap()
     }
 
-    /// Runs `work` there until the end.
-    pub(crate) fn leave<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) {
-        self.runtime.as_ref().unwrap().spawn(work);
-    }
-
     pub(crate) fn die(mut self) {
         self.runtime.take().unwrap().shutdown_background();
     }
