@@ -96,11 +96,10 @@ impl Crew {
     }
 
     /// One more worker.
-    pub(crate) fn join(&mut self, post: Post) -> usize {
+    fn join(&mut self, post: Post) {
         self.posts.push(post);
         let process = self.process(self.posts.len() - 1);
         self.processes.push(process);
-        self.processes.len() - 1
     }
 
     fn process(&mut self, index: usize) -> Process {
@@ -243,13 +242,6 @@ impl Crew {
     pub(crate) fn halted(&self, index: usize) {
         let halted = |event| matches!(event, Event::Halted).then_some(());
         self.processes[index].wait(PROGRESS_BOUND, halted).unwrap();
-    }
-
-    /// All go on.
-    pub(crate) fn resume(&mut self) {
-        for process in &mut self.processes {
-            process.order(&Order::Run(self.work.clone()));
-        }
     }
 
     fn is_free(&mut self, index: usize) -> bool {

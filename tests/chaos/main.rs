@@ -47,7 +47,7 @@ use rand::{RngExt, SeedableRng, rngs::StdRng};
 
 use crate::{
     protocol::Policy,
-    scenarios::{failover, members, planted, redis},
+    scenarios::{members, planted, redis},
     tally::Tally,
 };
 
@@ -116,7 +116,7 @@ const fn long(name: &'static str, run: fn(&mut Plan) -> Tally) -> Scenario {
     Scenario { name, fixed: false, long: true, run }
 }
 
-const SCENARIOS: [Scenario; 22] = [
+const SCENARIOS: [Scenario; 21] = [
     scenario("every_checker_fails_on_what_is_planted", true, planted::checkers_fail),
     scenario("redis_keeps_the_lock_while_its_memory_lives", true, |plan| {
         redis::memory_kept(Wire::Plain, plan)
@@ -128,7 +128,6 @@ const SCENARIOS: [Scenario; 22] = [
     scenario("redis_over_tls_that_restarts_empty_has_two_holders", true, |plan| {
         redis::restarts_empty(Wire::Tls, plan)
     }),
-    scenario("redis_that_fails_over_has_two_holders", true, failover::fails_over),
     scenario("gaggle_keeps_the_lock_over_tcp", true, |plan| {
         members::over_tcp(Policy::Gaggle, Wire::Plain, plan)
     }),

@@ -1,6 +1,5 @@
 //! The scenarios, by backend.
 
-pub(crate) mod failover;
 pub(crate) mod members;
 pub(crate) mod planted;
 pub(crate) mod redis;

@@ -177,7 +177,7 @@ pub(crate) fn restarts_empty(wire: Wire, plan: &mut Plan) -> Tally {
     let mut crew = Crew::start_with(posts, Duration::from_secs(20));
     crew.progress(0).unwrap();
     plan.each(&[(); 2], |(), _| {
-        two_holders(&mut crew, |_| {
+        two_holders(&mut crew, || {
             let before = run_id(&server.url());
             server.restart();
             assert_ne!(run_id(&server.url()), before, "the restart did not happen");
@@ -194,12 +194,12 @@ pub(crate) fn restarts_empty(wire: Wire, plan: &mut Plan) -> Tally {
 
 /// Loses the memory of the lock while a holder stands between its reads and its writes. Another
 /// takes the lock and writes long before the lease of the first ends; then the first writes.
-pub(super) fn two_holders(crew: &mut Crew, lose: impl FnOnce(&mut Crew)) {
+fn two_holders(crew: &mut Crew, lose: impl FnOnce()) {
     let (_, trapped) = crew.trap(Trap::Stop);
     assert!(signals::is_stopped(trapped.pid), "the stop did not happen");
     let plain = crew.store.seen(Resource::Counter);
     let checked = crew.store.seen(Resource::CheckedCounter);
-    lose(crew);
+    lose();
     let newer = |seen: &Protected| seen.applied > plain.applied;
     let written = crew.store.wait(Resource::Counter, PROGRESS_BOUND, newer);
     signals::send(trapped.pid, Signal::CONT);
