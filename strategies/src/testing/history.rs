@@ -36,12 +36,9 @@ mod report;
 mod search;
 mod timeline;
 
-use self::{
-    acquisition::Acquisitions,
-    interval::Rules,
-    search::Verdict,
-    timeline::{Excerpt, Timeline},
-};
+use std::time::Duration;
+
+use self::{acquisition::Acquisitions, interval::Rules, search::Verdict, timeline::Timeline};
 pub use self::{
     model::{Action, Fenced, Hold, Leased, Model, ModelKind, Mutex, Queued},
     operation::{Call, Operation, Outcome, Refusal},
@@ -111,9 +108,7 @@ fn search_key(
     settings: &Settings,
     report: &mut Report,
 ) {
-    let keys = acquisitions.keys[place].clone();
-    let of_key = (0..).zip(&acquisitions.all[keys.clone()]);
-    let timeline = Timeline::of(acquisitions, of_key, &Excerpt::all(), settings.drift);
+    let timeline = Timeline::of(acquisitions, place, Duration::MAX, settings.drift);
     for &model in models {
         let mut budget = settings.budget;
         let verdict = search_as(model, &timeline, &mut budget);

@@ -49,7 +49,8 @@ pub struct Violation {
     pub rule: Rule,
     /// The key.
     pub key: Arc<str>,
-    /// The operations that break it; few, and enough to see it.
+    /// The operations that break it, and enough to see it. Where no order explains the key: all
+    /// that were invoked by the first reply that breaks it.
     pub operations: Vec<Operation>,
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     Call, Operation, Outcome, Refusal,
-    acquisition::{Acquisition, Acquisitions, certain},
+    acquisition::{Acquisitions, certain},
     model::Action,
 };
 use crate::Drift;
@@ -33,70 +33,27 @@ pub(super) struct Step {
     pub(super) token: Option<u64>,
 }
 
-/// Which part of a key's history is looked at.
-#[derive(Clone, Debug)]
-pub(super) struct Excerpt {
-    /// Nothing after this is known: later calls are left out, later replies unknown.
-    pub(super) until: Duration,
-    /// When each acquisition that is left out may have held, by the beginning; the end is the
-    /// latest of all up to there. A refusal as held in that time may be explained by it.
-    left_out: Vec<(Duration, Duration)>,
-}
-
-impl Excerpt {
-    pub(super) fn new<'a>(
-        until: Duration,
-        left_out: impl Iterator<Item = &'a Acquisition>,
-    ) -> Self {
-        let mut left_out: Vec<(Duration, Duration)> = left_out
-            .filter_map(|acquisition| {
-                let end = acquisition.done.map_or(Duration::MAX, |(done, _)| done);
-                Some((acquisition.asked?, end))
-            })
-            .collect();
-        left_out.sort_unstable();
-        let mut latest = Duration::ZERO;
-        for (_, end) in &mut left_out {
-            latest = latest.max(*end);
-            *end = latest;
-        }
-        Self { until, left_out }
-    }
-
-    pub(super) fn all() -> Self {
-        Self::new(Duration::MAX, std::iter::empty())
-    }
-
-    /// Whether an acquisition that is left out may have held between these times.
-    fn may_hide_holder(&self, from: Duration, to: Duration) -> bool {
-        let begun = self.left_out.partition_point(|(asked, _)| *asked <= to);
-        begun.checked_sub(1).is_some_and(|last| self.left_out[last].1 >= from)
-    }
-}
-
 impl Timeline {
-    /// The timeline of these acquisitions of one key, given with numbers.
-    pub(super) fn of<'a>(
+    /// The timeline of the key at `place`. Nothing after `until` is known: later calls are left
+    /// out, later replies unknown.
+    pub(super) fn of(
         acquisitions: &Acquisitions<'_>,
-        of_key: impl Iterator<Item = (u32, &'a Acquisition)>,
-        excerpt: &Excerpt,
+        place: usize,
+        until: Duration,
         drift: Drift,
     ) -> Self {
         let mut timeline = Self::default();
         let mut calls = Vec::new();
-        for (number, acquisition) in of_key {
+        for (number, acquisition) in (0..).zip(&acquisitions.all[acquisitions.keys[place].clone()])
+        {
             calls.clear();
             calls.extend(
                 acquisitions
                     .operations(acquisition)
-                    .filter_map(|(_, operation)| Seen::of(operation, excerpt.until)),
+                    .filter_map(|(_, operation)| Seen::of(operation, until)),
             );
             timeline.take_in(number, &calls, drift);
         }
-        timeline.steps.retain(|step| match (step.action, step.to) {
-            (Action::Held { .. }, Some(to)) => !excerpt.may_hide_holder(step.from, to),
-            _ => true,
-        });
         timeline.leave_out_idle_ghosts();
         timeline.steps.sort_by_key(|step| step.from);
         timeline.ghosts.sort_unstable();
@@ -235,7 +192,7 @@ fn tokens_order(steps: &[Step]) -> bool {
     ordered && one_each && one_token
 }
 
-/// An operation as it is known at the excerpt's end.
+/// An operation as it is known at the timeline's end.
 #[derive(Clone, Copy)]
 struct Seen<'h> {
     operation: &'h Operation,
