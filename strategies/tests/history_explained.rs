@@ -6,9 +6,7 @@
 mod history_support;
 
 use gaggle_strategies::testing::history::{
-    History,
-    ModelKind::{Fenced, Leased},
-    Operation, Refusal, Rule, Settings, VIOLATIONS_KEPT, check, check_intervals,
+    History, ModelKind::Leased, Operation, Refusal, Rule, Settings, VIOLATIONS_KEPT, check,
 };
 use history_support::*;
 
@@ -34,17 +32,6 @@ fn explanation_ends_with_the_first_wrong_reply() {
         .find(|violation| violation.rule == Rule::Unexplained(Leased))
         .unwrap();
     assert_eq!(search.operations, operations[..=100], "{report}");
-}
-
-#[test]
-fn interval_check_finds_overlaps_alone() {
-    let bad = [granted(1, 0, 1, 1, 100), granted(2, 5, 50, 2, 150)];
-    let history = History::new(bad.to_vec()).unwrap();
-    let report = check_intervals(&history, &[Leased], exact().drift);
-    assert_eq!(report.violations.len(), 1, "{report}");
-    assert_eq!(report.violations[0].rule, Rule::Overlap);
-    assert_eq!((report.keys, report.searches, report.granted), (1, 0, 2));
-    assert!(check_intervals(&history, &[Fenced], exact().drift).passed());
 }
 
 #[test]

@@ -87,20 +87,6 @@ pub fn check(history: &History, models: &[ModelKind], settings: &Settings) -> Re
     report
 }
 
-/// Only the interval check, with the rules that belong to `models`: linear, for histories of
-/// millions of operations. [`check`] makes it too.
-#[must_use]
-pub fn check_intervals(history: &History, models: &[ModelKind], drift: Drift) -> Report {
-    let mut report = Report::new(history);
-    let acquisitions = Acquisitions::of(history, drift);
-    report.keys = acquisitions.keys.len() as u64;
-    for place in 0..acquisitions.keys.len() {
-        let found = interval::check(&acquisitions, place, Rules::of(models));
-        report.add(found.total, found.kept);
-    }
-    report
-}
-
 fn search_key(
     acquisitions: &Acquisitions<'_>,
     place: usize,
