@@ -4,7 +4,7 @@ use std::fmt;
 
 use svg::{
     Document, Node,
-    node::element::{Line, Rectangle, Style, Text, Title},
+    node::element::{Rectangle, Style, Text, Title},
 };
 
 /// One bar.
@@ -29,8 +29,6 @@ pub struct Series {
     pub note: String,
     /// From top to bottom.
     pub bars: Vec<Bar>,
-    /// The best possible value, and its name.
-    pub limit: Option<(f64, String)>,
 }
 
 /// Several series in one picture.
@@ -49,10 +47,9 @@ const LEFT: f64 = 290.0;
 const BAR_WIDTH: f64 = 390.0;
 const BAR_HEIGHT: f64 = 20.0;
 const MARGIN: f64 = 24.0;
-/// The colours of bars, of the limit and of text.
+/// The colours of bars and of text.
 const OURS: &str = "#2f6fb3";
 const OTHERS: &str = "#b4bcc6";
-const LIMIT: &str = "#c2410c";
 const INK: &str = "#1f2933";
 const FAINT: &str = "#616e7c";
 /// The file embeds no font.
@@ -76,22 +73,18 @@ impl fmt::Display for Series {
 
 impl Series {
     fn longest(&self) -> f64 {
-        let values = self.bars.iter().map(|bar| bar.value);
-        let limit = self.limit.as_ref().map(|(value, _)| *value);
-        values.chain(limit).fold(f64::MIN_POSITIVE, f64::max)
+        self.bars.iter().map(|bar| bar.value).fold(f64::MIN_POSITIVE, f64::max)
     }
 
     fn height(&self) -> f64 {
-        let bars = self.bars.len() as f64 * (BAR_HEIGHT + 6.0);
-        let limit = if self.limit.is_some() { 18.0 } else { 0.0 };
-        46.0 + bars + limit
+        46.0 + self.bars.len() as f64 * (BAR_HEIGHT + 6.0)
     }
 
     fn draw(&self, picture: &mut Document, top: f64) {
         picture.append(label(MARGIN, top + 18.0, 15, INK, &self.title).set("font-weight", 600));
         let note = label(WIDTH - MARGIN, top + 18.0, 12, FAINT, &self.note);
         picture.append(note.set("text-anchor", "end"));
-        let (mut y, mut figures) = (top + 32.0, Vec::new());
+        let mut y = top + 32.0;
         for bar in &self.bars {
             let length = (bar.value / self.longest() * BAR_WIDTH).max(0.0);
             let (colour, middle) = (if bar.ours { OURS } else { OTHERS }, y + BAR_HEIGHT * 0.72);
@@ -99,22 +92,8 @@ impl Series {
             picture.append(name.set("text-anchor", "end"));
             let bar_drawn = Rectangle::new().set("x", LEFT).set("y", y).set("width", length);
             picture.append(bar_drawn.set("height", BAR_HEIGHT).set("rx", 2).set("fill", colour));
-            figures.push((LEFT + length + 8.0, middle, &bar.text));
+            picture.append(label(LEFT + length + 8.0, middle, 12, INK, &bar.text));
             y += BAR_HEIGHT + 6.0;
-        }
-        if let Some((value, name)) = &self.limit {
-            let x = LEFT + value / self.longest() * BAR_WIDTH;
-            let line = Line::new().set("x1", x).set("x2", x).set("y1", top + 28.0).set("y2", y);
-            let line = line.set("stroke", LIMIT).set("stroke-width", 1.5);
-            picture.append(line.set("stroke-dasharray", "5 3"));
-            // On the side of the line that has more space.
-            let (side, at) = if x > WIDTH / 2.0 { ("end", x + 4.0) } else { ("start", x - 4.0) };
-            picture.append(label(at, y + 11.0, 12, LIMIT, name).set("text-anchor", side));
-        }
-        // Drawn over the line of the limit.
-        for (x, y, text) in figures {
-            let text = label(x, y, 12, INK, text).set("stroke", "#fff").set("stroke-width", 4);
-            picture.append(text.set("paint-order", "stroke"));
         }
     }
 }
@@ -163,7 +142,6 @@ mod tests {
             title: "worst".into(),
             note: "ms, less is better".into(),
             bars: vec![bar("raft", 200.0), bar("gaggle", 60.0), bar("<nothing>", 0.0)],
-            limit: Some((50.0, "floor".into())),
         }
     }
 
@@ -183,7 +161,7 @@ mod tests {
         let chart =
             BarChart { title: "a & b".into(), subtitle: "now".into(), series: vec![series()] };
         let svg = chart.svg();
-        for part in ["a &amp; b", "&lt;nothing&gt;", "200 ms", "floor", "viewBox"] {
+        for part in ["a &amp; b", "&lt;nothing&gt;", "200 ms", "viewBox"] {
             assert!(svg.contains(part), "no {part:?} in {svg}");
         }
     }

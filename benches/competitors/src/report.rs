@@ -1,8 +1,8 @@
-//! The files: everything as JSON, the tables as Markdown, the picture as SVG.
+//! The files: everything as JSON, the tables as Markdown.
 
 use std::{fs, path::Path};
 
-use gaggle_workloads::{Bar, BarChart, Figures, Series};
+use gaggle_workloads::Figures;
 
 use crate::{
     contenders::Failed,
@@ -25,7 +25,7 @@ const GAGGLE1: [(&str, &str, &str); 2] = [
     ("gaggle1-uncontended", "Uncontended", "the same on a key each"),
 ];
 
-/// Writes the tables and the picture again from the measured data.
+/// Writes the tables again from the measured data.
 pub(crate) fn redraw(directory: &Path) -> Result<(), Failed> {
     let text = fs::read_to_string(directory.join("results.json"))?;
     let mut document: serde_json::Value = serde_json::from_str(&text)?;
@@ -59,7 +59,6 @@ fn files(directory: &Path, data: &Data) -> Result<(), Failed> {
     fs::write(directory.join("workloads.md"), rows("Results by workload", data, &WORKLOADS))?;
     let gaggle1 = rows("Results of the Gaggle 1.x benchmark", data, &GAGGLE1);
     fs::write(directory.join("gaggle1.md"), gaggle1)?;
-    fs::write(directory.join("chart.svg"), chart(data).svg())?;
     tables::write(directory, data)?;
     let met = targets.iter().filter(|target| target.met).count();
     println!("{met} of {} targets met; see {}", targets.len(), directory.display());
@@ -130,111 +129,6 @@ fn line(row: &Row) -> String {
     )
 }
 
-fn chart(data: &Data) -> BarChart {
-    let about = |what: &str| {
-        let found = data.about.iter().find(|(name, _)| *name == what);
-        found.map_or("", |(_, value)| value.as_str())
-    };
-    // The first clause of the settings: no more fits.
-    let settings = data.settings.split(';').next().unwrap_or_default();
-    let subtitle = format!("{} · {} · {settings}", about("date"), about("machine"));
-    let all = [
-        over_no_lock(data),
-        waits(data),
-        Series {
-            limit: quorums(
-                data,
-                1.0,
-                "a majority over TCP, asleep between: a quorum round trip each",
-            ),
-            ..rates(data, "handoff", "one key, eight tasks: times a second that another gets it")
-        },
-        Series {
-            limit: quorums(
-                data,
-                2.0,
-                "a majority over TCP, asleep between: two quorum round trips",
-            ),
-            ..rates(data, "uncontended", "one key, one task: locks a second")
-        },
-        Series { limit: engine(data), ..rates(data, "fan", "64 keys, 64 tasks: locks a second") },
-    ];
-    let series = all.into_iter().filter(|series| !series.bars.is_empty()).collect();
-    BarChart { title: "What a lock costs".into(), subtitle, series }
-}
-
-/// What the picture of Gaggle 1.x showed, without the work that is in all of it.
-fn over_no_lock(data: &Data) -> Series {
-    let sequential =
-        data.of("gaggle1-contended", "sequential").map_or(0.0, |figures| figures.ms_per_pair);
-    let bar = |row: &Row| {
-        let over = row.median().ms_per_pair - sequential;
-        let value = over.max(0.0);
-        let mut text = format!("{over:+.2} ms");
-        if let Some(streak) = row.median().longest_streak.filter(|streak| *streak > 1) {
-            text += &format!(", {streak} in a row");
-        }
-        Bar { label: row.lock.clone(), value, text, ours: row.ours }
-    };
-    let shown = |row: &&Row| row.lock != "sequential";
-    let rows = data.rows.iter().filter(|row| row.workload == "gaggle1-contended").filter(shown);
-    let title = "Gaggle 1.x, contended: ms over no lock, and turns in a row".into();
-    sorted(title, "less is better; 0 is the limit", rows.map(bar).collect())
-}
-
-fn waits(data: &Data) -> Series {
-    let bar = |row: &Row| {
-        let ms = row.median().lock_us.max / 1e3;
-        let text = format!("{} ms", number(ms));
-        Bar { label: row.lock.clone(), value: ms, text, ours: row.ours }
-    };
-    let rows = data.rows.iter().filter(|row| row.workload == "busy");
-    let title = "one key, eight tasks, 5 ms inside and 5 ms away: the worst wait".into();
-    // A task that returns after 5 ms finds a holder and six waiters. Timers wake a millisecond
-    // late, which adds up to some 36 ms.
-    let limit = Some((30.0, "limit: six others, 5 ms each".into()));
-    Series { limit, ..sorted(title, "less is better", rows.map(bar).collect()) }
-}
-
-/// What no lock of a majority can beat: on a contended key an unlock is the next one's lock,
-/// one commit; otherwise a lock is one, and an unlock another.
-fn quorums(data: &Data, commits: f64, name: &str) -> Option<(f64, String)> {
-    let floor_us = data.get("quorum_floor_p50_us")?;
-    Some((1e6 / (commits * floor_us), name.into()))
-}
-
-/// What no lock on this engine can beat, without any network.
-fn engine(data: &Data) -> Option<(f64, String)> {
-    let commits_per_s = data.get("raft_64_per_s")?;
-    Some((commits_per_s / 2.0, "limit of the bare engine in memory: two commits".into()))
-}
-
-/// Without locks of one process, which would dwarf all others. On a shared key, a repeated grant to
-/// one task is not a hand-off.
-fn rates(data: &Data, workload: &str, title: &str) -> Series {
-    let bar = |row: &Row| {
-        let figures = row.median();
-        let share = figures.handoff_share.unwrap_or(1.0);
-        let value = figures.pairs_per_s * share;
-        let mut text = number(value);
-        if share < 0.5 {
-            text += &format!(" of {}", number(figures.pairs_per_s));
-        }
-        Bar { label: row.lock.clone(), value, text, ours: row.ours }
-    };
-    let remote = |row: &&Row| !row.lock.starts_with("Local") && !row.lock.starts_with("DashMap");
-    let rows = data.rows.iter().filter(|row| row.workload == workload).filter(remote);
-    let mut series = sorted(title.to_owned(), "more is better", rows.map(bar).collect());
-    series.bars.reverse();
-    series
-}
-
-/// The shortest first.
-fn sorted(title: String, note: &str, mut bars: Vec<Bar>) -> Series {
-    bars.sort_by(|a, b| a.value.total_cmp(&b.value));
-    Series { title, note: note.into(), bars, limit: None }
-}
-
 #[cfg(test)]
 mod tests {
     use std::{env, path::Path, process};
@@ -251,8 +145,7 @@ mod tests {
         let differs = |file: &&str| {
             fs::read(committed.join(file)).unwrap() != fs::read(drawn.join(file)).unwrap()
         };
-        let files =
-            ["results.json", "results.md", "workloads.md", "gaggle1.md", "tables.md", "chart.svg"];
+        let files = ["results.json", "results.md", "workloads.md", "gaggle1.md", "tables.md"];
         let different: Vec<_> = files.into_iter().filter(differs).collect();
         fs::remove_dir_all(&drawn).unwrap();
         assert!(different.is_empty(), "{different:?} differ");

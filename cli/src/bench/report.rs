@@ -254,7 +254,6 @@ fn series(rows: &[Row]) -> Vec<Series> {
                 title: row.workload.into(),
                 note: note(row, baseline),
                 bars: vec![bar],
-                limit: None,
             }),
         }
     }
