@@ -14,12 +14,11 @@ use tokio::{
 };
 
 use crate::{
-    contenders::{Failed, PostgresSession, Rslock, Token, excluding},
+    contenders::{Failed, PostgresSession, Token, excluding},
     data::Data,
     settings::Settings,
 };
 
-pub(crate) const RSLOCK: &str = "rslock, 8 processes";
 pub(crate) const TOKEN: &str = "BLPOP, RPUSH, 8 processes";
 pub(crate) const ASKING: &str = "BLPOP, RPUSH, PING, 8 processes";
 pub(crate) const POSTGRES: &str = "PostgreSQL, 8 processes";
@@ -91,7 +90,6 @@ pub(crate) fn child(lock: &str, url: &str, task: &str, workload: &str) -> Result
     // measured too.
     Builder::new_current_thread().enable_all().build()?.block_on(async {
         match lock {
-            RSLOCK => contend(Rslock::new(url), task, &workload).await,
             ASKING => contend(Token::that_asks(url).await?, task, &workload).await,
             TOKEN => contend(Token::open(url).await?, task, &workload).await,
             _ => contend(PostgresSession::open(url).await?, task, &workload).await,

@@ -9,7 +9,7 @@ use redis::aio::MultiplexedConnection;
 
 use crate::{
     cluster::redis as handles,
-    contenders::{Failed, Rslock, excluding},
+    contenders::{Failed, excluding},
     data::Data,
     settings::Settings,
 };
@@ -41,11 +41,9 @@ pub(crate) async fn time(settings: &Settings, data: &mut Data) -> Result<(), Fai
     let server = RedisServer::start();
     let mut connection = connect(&server).await?;
     let (fan, hot) = (settings.of(Workload::fan(64)), settings.of(Workload::handoff(8)));
-    let rslock = [Arc::new(Rslock::new(&server.url()))];
-    spent("rslock_64_keys", &rslock, true, &fan, &mut connection, data).await?;
     let handles = handles(&server.url(), 8).await;
-    spent("redis_64_keys", &handles[..1], false, &fan, &mut connection, data).await?;
-    spent("redis_one_key_eight_handles", &handles, false, &hot, &mut connection, data).await?;
+    spent("redis_64_keys", &handles[..1], &fan, &mut connection, data).await?;
+    spent("redis_one_key_eight_handles", &handles, &hot, &mut connection, data).await?;
     for handle in handles {
         handle.0.close().await;
     }
@@ -55,8 +53,6 @@ pub(crate) async fn time(settings: &Settings, data: &mut Data) -> Result<(), Fai
 async fn spent<C: Contender>(
     name: &str,
     contenders: &[Arc<C>],
-    // Whether commands are sent as they are, and not within a script.
-    bare: bool,
     workload: &Workload,
     connection: &mut MultiplexedConnection,
     data: &mut Data,
@@ -66,8 +62,7 @@ async fn spent<C: Contender>(
     let before = Counts::read(connection).await?;
     let figures = excluding(run(contenders, &workload, name).await?)?;
     let spent = Counts::read(connection).await?.since(before);
-    let us = spent.us + if bare { spent.bare_us } else { 0.0 };
-    data.figure(&format!("server_us_a_pair_{name}"), us / figures.pairs as f64);
+    data.figure(&format!("server_us_a_pair_{name}"), spent.us / figures.pairs as f64);
     Ok(())
 }
 
@@ -75,14 +70,12 @@ async fn connect(server: &RedisServer) -> Result<MultiplexedConnection, Failed> 
     Ok(redis::Client::open(server.url())?.get_multiplexed_async_connection().await?)
 }
 
-/// What clients have sent: scripts, and the PING before one. Commands within scripts are counted as
-/// well where they run, and the time in that of the script, so commands sent directly are counted
-/// apart.
+/// What clients have sent: scripts, and the PING before one. The time of a script has that of the
+/// commands within it.
 #[derive(Clone, Copy)]
 struct Counts {
     sent: f64,
     us: f64,
-    bare_us: f64,
 }
 
 impl Counts {
@@ -92,26 +85,18 @@ impl Counts {
     }
 
     fn of(stats: &str) -> Self {
-        let mut counts = Self { sent: 0.0, us: 0.0, bare_us: 0.0 };
+        let mut counts = Self { sent: 0.0, us: 0.0 };
         for line in stats.lines() {
             if ["cmdstat_eval", "cmdstat_ping:"].iter().any(|name| line.starts_with(name)) {
                 counts.sent += number(line, "calls=");
                 counts.us += number(line, "usec=");
-            }
-            let bare = ["cmdstat_set:", "cmdstat_rpush:", "cmdstat_blpop:"];
-            if bare.iter().any(|name| line.starts_with(name)) {
-                counts.bare_us += number(line, "usec=");
             }
         }
         counts
     }
 
     fn since(self, before: Self) -> Self {
-        Self {
-            sent: self.sent - before.sent,
-            us: self.us - before.us,
-            bare_us: self.bare_us - before.bare_us,
-        }
+        Self { sent: self.sent - before.sent, us: self.us - before.us }
     }
 }
 
@@ -137,8 +122,8 @@ mod tests {
             )
         };
         let spent = Counts::of(&stats(40, 5, 1000)).since(Counts::of(&stats(10, 3, 400)));
-        assert_eq!((spent.sent, spent.us, spent.bare_us), (32.0, 600.0, 0.0));
+        assert_eq!((spent.sent, spent.us), (32.0, 600.0));
         let all = Counts::of(&stats(10, 3, 400));
-        assert_eq!((all.sent, all.us, all.bare_us), (14.0, 457.0, 300.0));
+        assert_eq!((all.sent, all.us), (14.0, 457.0));
     }
 }

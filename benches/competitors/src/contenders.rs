@@ -72,10 +72,6 @@ pub(crate) struct Mutexes {
 
 impl Mutexes {
     /// Waiters that give up, as those of a lock must be able to.
-    pub(crate) fn that_give_up() -> Self {
-        Self::that_give_up_after(LEASE)
-    }
-
     pub(crate) fn that_give_up_after(wait: Duration) -> Self {
         Self { wait: Some(wait), ..Self::default() }
     }

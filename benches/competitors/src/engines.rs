@@ -15,7 +15,6 @@ use crate::{contenders::Failed, data::Data, settings::Settings};
 struct Outcome {
     /// One proposer: from the proposal to its being applied where it was proposed.
     p50_us: f64,
-    p99_us: f64,
     /// 64 proposers.
     per_s: f64,
     /// Of Gaggle: eight tasks on one key.
@@ -31,7 +30,6 @@ pub(crate) async fn all(settings: &Settings, data: &mut Data) -> Result<(), Fail
         let (_role, line) = crate::bounds::Role::start(&["engine", name, &seconds])?;
         let outcome: Outcome = serde_json::from_str(&line)?;
         data.figure(&format!("{name}_p50_us"), outcome.p50_us);
-        data.figure(&format!("{name}_p99_us"), outcome.p99_us);
         data.figure(&format!("{name}_64_per_s"), outcome.per_s);
         if let Some(p50_us) = outcome.handoff_p50_us {
             data.figure(&format!("{name}_handoff_p50_us"), p50_us);

@@ -46,7 +46,7 @@ pub(crate) async fn all(settings: &Settings, data: &mut Data) -> Result<(), Fail
     data.figure("bytes_per_key_held", line.parse()?);
     for place in ["leader", "follower"] {
         let (_role, line) = Role::start(&["pairs", &settings.pairs.to_string(), place])?;
-        for (share, mib) in ["a_tenth", "half", "all"].iter().zip(line.split_whitespace()) {
+        for (share, mib) in ["half", "all"].iter().zip(line.split_whitespace()) {
             data.figure(&format!("resident_mib_{place}_after_{share}_of_the_pairs"), mib.parse()?);
         }
     }
@@ -260,7 +260,7 @@ pub(crate) fn keys_child(count: &str) -> Result<(), Failed> {
     })
 }
 
-/// Locks and unlocks so often at one member, and says what all three occupy after a tenth, half and
+/// Locks and unlocks so often at one member, and says what all three occupy after half and after
 /// all. What a follower unlocks is remembered for the nonce memory of 30 s.
 pub(crate) fn pairs_child(count: &str, place: &str) -> Result<(), Failed> {
     let count: u64 = count.parse()?;
@@ -270,8 +270,8 @@ pub(crate) fn pairs_child(count: &str, place: &str) -> Result<(), Failed> {
             if place == "leader" { cluster.leader() } else { cluster.follower() };
         let member = [Arc::new(Unhurried(member))];
         let mut resident = Vec::new();
-        for share in [count / 10, count * 4 / 10, count / 2] {
-            let each = u32::try_from(share.div_ceil(64))?;
+        let each = u32::try_from((count / 2).div_ceil(64))?;
+        for _ in 0..2 {
             excluding(run(&member, &Workload::fan(64).each(each), "pairs").await?)?;
             resident.push(format!("{:.1}", machine::resident_bytes() / f64::from(1 << 20)));
         }

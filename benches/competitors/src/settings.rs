@@ -32,8 +32,8 @@ pub(crate) struct Settings {
     pub(crate) gaggle: PathBuf,
 }
 
-const USAGE: &str = "options: --gaggle PATH --out DIRECTORY [--quick] [--pairs N] [--rounds N] \
-                     [--only LOCK]... [--workload NAME]...";
+const USAGE: &str = "options: --gaggle PATH --out DIRECTORY [--quick] [--rounds N] [--only LOCK]... \
+                     [--workload NAME]...";
 
 /// What `--only` calls the figures that are no row.
 pub(crate) const SINGLES: &str = "figures";
@@ -64,7 +64,6 @@ impl Settings {
             let mut value = || words.next().ok_or(USAGE);
             match *word {
                 "--quick" => {}
-                "--pairs" => settings.pairs = value()?.parse()?,
                 "--rounds" => settings.rounds = value()?.parse::<u32>()?.max(1),
                 "--only" => settings.only.push(value()?.to_lowercase()),
                 "--workload" => {

@@ -20,7 +20,7 @@ const MEMBERS: f64 = 5.0;
 const FIFO: &[&str] = &["Redis", "Gaggle, Memory", "Gaggle, TCP", "Gaggle, Redis"];
 const POLLING: &[&str] = &["Raft, Memory", "Raft, TCP", "Raft, Redis"];
 const TCP: &str = "Gaggle, TCP, 3 processes";
-const ETCD: &str = "etcd, 3 nodes";
+pub(crate) const ETCD: &str = "etcd, 3 nodes";
 /// The two commands of an uncontended lock.
 pub(crate) const BARE: &str = "SET NX PX, EVALSHA";
 /// Two scripts: a lease and a fencing token, and nothing else of a lock.

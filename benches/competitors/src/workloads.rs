@@ -16,7 +16,7 @@ use crate::{
     ours,
     servers::{Etcd, Postgres},
     settings::Settings,
-    targets::{BARE, SCRIPTS, TOKEN},
+    targets::{BARE, ETCD, SCRIPTS, TOKEN},
 };
 
 const ALL: &[&str] = &["uncontended", "fan", "handoff", "busy"];
@@ -28,14 +28,11 @@ const ON_REDIS: &[&str] = &[
     "Redis",
     "rslock",
     ours::REDIS_PROCESSES,
-    apart::RSLOCK,
     apart::TOKEN,
     apart::ASKING,
     "Gaggle, Redis",
-    "Gaggle, Redis, leader",
     "Raft, Redis",
 ];
-const MUTEXES_ONE_THREAD: &str = "DashMap of mutexes, max_wait, one thread";
 const MEMBERS: u32 = 5;
 /// As many as the widest workload has tasks.
 const SESSIONS: usize = 64;
@@ -51,10 +48,8 @@ pub(crate) async fn round(settings: &Settings, data: &mut Data) -> Result<(), Fa
     if settings.wants(&["PostgreSQL", apart::POSTGRES], &[ALL, GAGGLE1].concat()) {
         round.on_postgres().await?;
     }
-    for (nodes, lock) in [(1, "etcd, 1 node"), (3, "etcd, 3 nodes")] {
-        if settings.wants(&[lock], &[ALL, GAGGLE1].concat()) {
-            round.on_etcd(nodes, lock).await?;
-        }
+    if settings.wants(&[ETCD], &[ALL, GAGGLE1].concat()) {
+        round.on_etcd().await?;
     }
     round.members().await?;
     if settings.wants(&[ours::PROCESSES], ALL) {
@@ -113,38 +108,29 @@ impl Round<'_> {
         }
         let names = ALL;
         self.cases("DashMap of mutexes", false, &[Arc::new(Mutexes::default())], names).await?;
-        let bounded = [Arc::new(Mutexes::that_give_up())];
-        self.cases("DashMap of mutexes, max_wait", false, &bounded, names).await?;
         let local = || Arc::new(Local::new());
         self.cases("Local", true, &[Arc::new(Bare(local()))], names).await?;
-        if self.settings.wants(&["Local, one thread", MUTEXES_ONE_THREAD], &["handoff"]) {
-            self.on_one_thread(MUTEXES_ONE_THREAD, false, Mutexes::that_give_up()).await?;
-            self.on_one_thread("Local, one thread", true, Bare(local())).await?;
-        }
+        self.on_one_thread(Bare(local())).await?;
         let guards = Arc::new(Locker::from_arc(local()));
         self.cases("Local, with guards", true, &[guards], names).await?;
         self.cases("Local", true, &[Arc::new(Bare(local()))], GAGGLE1).await
     }
 
     /// The contended key with a runtime of one thread, where no hand-off wakes another.
-    async fn on_one_thread<C: Contender>(
-        &mut self,
-        lock: &str,
-        ours: bool,
-        contender: C,
-    ) -> Result<(), Failed> {
-        if !self.settings.wants(&[lock], &["handoff"]) {
+    async fn on_one_thread(&mut self, local: Bare) -> Result<(), Failed> {
+        const LOCK: &str = "Local, one thread";
+        if !self.settings.wants(&[LOCK], &["handoff"]) {
             return Ok(());
         }
         let workload = self.workload("handoff");
         let run = move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            let queued = Arc::new(Queued::new(contender));
+            let queued = Arc::new(Queued::new(local));
             runtime.block_on(workloads::run(&[queued], &workload, "competitors/handoff"))
         };
         let figures = tokio::task::spawn_blocking(run).await??;
-        let figures = excluding(figures).map_err(|error| format!("{lock}: {error}"))?;
-        self.data.note("handoff", lock, ours, figures);
+        let figures = excluding(figures).map_err(|error| format!("{LOCK}: {error}"))?;
+        self.data.note("handoff", LOCK, true, figures);
         Ok(())
     }
 
@@ -177,14 +163,8 @@ impl Round<'_> {
         if self.settings.wants(&[ours::REDIS_PROCESSES], &["handoff"]) {
             ours::redis_processes(self.settings, self.data, &url).await?;
         }
-        apart::handoff(self.settings, self.data, apart::RSLOCK, &url).await?;
         apart::handoff(self.settings, self.data, apart::TOKEN, &url).await?;
         apart::handoff(self.settings, self.data, apart::ASKING, &url).await?;
-        if self.settings.wants(&["Gaggle, Redis, leader"], ALL) {
-            let cluster = Cluster::gaggle(3, Over::Redis(&url)).await;
-            self.cases("Gaggle, Redis, leader", true, &cluster.leader(), ALL).await?;
-            cluster.close().await;
-        }
         self.over(Over::Redis(&url)).await
     }
 
@@ -199,23 +179,22 @@ impl Round<'_> {
         apart::handoff(self.settings, self.data, apart::POSTGRES, &server.url).await
     }
 
-    async fn on_etcd(&mut self, nodes: usize, lock: &str) -> Result<(), Failed> {
-        let server = Etcd::start(nodes).await?;
+    async fn on_etcd(&mut self) -> Result<(), Failed> {
+        const NODES: usize = 3;
+        let server = Etcd::start(NODES).await?;
         let mut sessions = Vec::new();
         for session in 0..SESSIONS {
-            let endpoint = &server.endpoints[session % nodes];
+            let endpoint = &server.endpoints[session % NODES];
             sessions.push(Arc::new(EtcdSession::open(endpoint).await?));
         }
-        self.cases(lock, false, &sessions, ALL).await?;
-        self.cases(lock, false, &sessions, GAGGLE1).await
+        self.cases(ETCD, false, &sessions, ALL).await?;
+        self.cases(ETCD, false, &sessions, GAGGLE1).await
     }
 
     async fn members(&mut self) -> Result<(), Failed> {
-        if self.settings.wants(&["Gaggle, Memory, leader", "Gaggle, Memory, follower"], ALL) {
+        if self.settings.wants(&["Gaggle, Memory, leader"], ALL) {
             let cluster = Cluster::gaggle(3, Over::Memory).await;
             self.cases("Gaggle, Memory, leader", true, &cluster.leader(), ALL).await?;
-            self.cases("Gaggle, Memory, follower", true, &cluster.follower(), &["uncontended"])
-                .await?;
             cluster.close().await;
         }
         self.over(Over::Memory).await?;

@@ -20,7 +20,6 @@ pub(super) async fn measure(window: Duration) -> Result<Outcome, Failed> {
     let (uncontended, fan, hot) = (excluding(uncontended)?, excluding(fan)?, excluding(hot)?);
     Ok(Outcome {
         p50_us: uncontended.lock_us.p50,
-        p99_us: uncontended.lock_us.p99,
         per_s: fan.pairs_per_s,
         handoff_p50_us: hot.handoff_us.map(|spread| spread.p50),
     })

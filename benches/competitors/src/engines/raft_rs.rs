@@ -71,7 +71,6 @@ pub(super) async fn measure(window: Duration) -> Result<Outcome, Failed> {
     }
     Ok(Outcome {
         p50_us: times.us(0.5),
-        p99_us: times.us(0.99),
         per_s: made as f64 / begun.elapsed().as_secs_f64(),
         handoff_p50_us: None,
     })
