@@ -225,28 +225,12 @@ fn path(path: &Path) -> &str {
 }
 
 #[test]
-fn lock_that_does_not_exclude_fails() {
-    // `noop` is no lock: its faults are shown and are no failure.
+fn overlaps_of_noop_are_shown_and_no_failure() {
     let output = small(&["--strategy", "noop", "--workload", "gaggle1-contended", "--json", "-"]);
     assert!(output.status.success());
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
     let noop = &document["runs"][1];
     assert!(noop["median"]["broken"]["overlaps"].as_u64().unwrap() > 0, "{noop}");
-
-    // A Redis that is emptied again and again grants a key that is held.
-    let redis = RedisServer::start();
-    let mut command = gaggle();
-    command.args(["--strategy", "redis", "--redis", &redis.url(), "--members", "3"]);
-    command.args(["--workload", "gaggle1-contended", "--duration", "3s", "--json", "-"]);
-    let mut run = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut connection = redis::Client::open(redis.url()).unwrap().get_connection().unwrap();
-    while run.try_wait().unwrap().is_none() {
-        redis::cmd("FLUSHALL").exec(&mut connection).unwrap();
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    let output = run.wait_with_output().unwrap();
-    // An unlock of a lost lock may fail first.
-    assert!(matches!(output.status.code(), Some(1 | 2)), "{}", text(&output.stdout));
 }
 
 /// Runs `gaggle bench` on a Redis that ends while another strategy is measured.
