@@ -11,7 +11,7 @@
 //! use async_trait::async_trait;
 //! use gaggle_strategies::{
 //!     KeyedMutex,
-//!     testing::{self, Fixture, Lacking, broken},
+//!     testing::{self, Fixture, Lacking, Outcome, broken},
 //! };
 //!
 //! /// Opens handles on one server: here the plain strategy that the suite brings along.
@@ -40,7 +40,7 @@
 //! // In a test: `testing::run(&fixture).await.assert_passed()`. One case alone:
 //! let fixture = Mine(broken::Server::sound());
 //! let report = testing::run_case(&fixture, 5).await;
-//! assert!(report.outcome.is_passed(), "{report}");
+//! assert_eq!(report.outcome, Outcome::Passed, "{report}");
 //! # }
 //! ```
 //!
