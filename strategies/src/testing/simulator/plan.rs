@@ -39,7 +39,6 @@ pub struct Plan {
     pub(super) clients: usize,
     pub(super) keys: usize,
     /// Keys have at least this many bytes.
-    #[serde(default)]
     pub(super) key_bytes: usize,
     /// How long faults are injected, in nanoseconds.
     pub(super) chaos: u64,
@@ -50,7 +49,7 @@ pub struct Plan {
     pub(super) drifts: bool,
     pub(super) work: WorkPlan,
     /// The processes are clients of one Redis, not members.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) redis: Option<ServerPlan>,
 }
 
@@ -72,11 +71,8 @@ pub(super) struct ServerPlan {
     /// How long a standstill, a restart or a full memory lasts at most.
     pub(super) outage_max: u64,
     /// How many replicas must have a grant before it is reported, and how often too few have it.
-    #[serde(default)]
     pub(super) replicas: u32,
-    #[serde(default)]
     pub(super) few_replicas: u64,
-    #[serde(default)]
     pub(super) failover: u64,
 }
 
@@ -146,13 +142,11 @@ pub(super) struct WorkPlan {
     pub(super) release: u64,
     pub(super) overstay: u64,
     /// How often a lock is transferred to another client, wherever that runs.
-    #[serde(rename = "hand_on")]
     pub(super) transfer_lock: u64,
     /// How often a caller does not look at its reply for a while, and for how long at most.
     pub(super) late: u64,
     pub(super) late_max: u64,
     /// How often a client ends the grant of a key, as an operator does.
-    #[serde(default)]
     pub(super) force: u64,
 }
 
@@ -197,7 +191,7 @@ impl Plan {
             transfer_lock: random.between(0, 300_000),
             late: random.between(0, 200_000),
             late_max: random.between(0, 2 * lease_high) * MS,
-            force: if none { 0 } else { Self::generate_force(seed) },
+            force: 0,
         };
         if random.chance(125_000) {
             // Clients extend to twice the longest. Leases are longer than a group takes to be
@@ -244,6 +238,14 @@ impl Plan {
         let stall = random.spread(200, 30_000);
         faults.stall = some(&mut random, stall);
         faults.stall_max = random.spread(1, 1_500) * MS;
+        // In one plan of four, keys so long that a frame has few commands, and that an append ends
+        // before the first entry of a new leader's own term.
+        let long_keys = random.chance(250_000);
+        let key_bytes = if long_keys { random.spread(16, KEY_BYTES_MAX as u64) as usize } else { 0 };
+        // In one plan of three, force-unlocks.
+        if !none && random.chance(333_333) {
+            work.force = random.spread(2_000, 200_000);
+        }
         Self {
             seed,
             clocks,
@@ -252,7 +254,7 @@ impl Plan {
             named: !random.chance(120_000),
             clients,
             keys: random.between(1, 4) as usize,
-            key_bytes: Self::generate_key_bytes(seed),
+            key_bytes,
             // A group that waits for leases outside grants nothing meanwhile.
             chaos: (random.between(2_000, 9_000) + 3 * options.outside_ms) * MS,
             options,
@@ -275,11 +277,10 @@ impl Plan {
             let value = random.spread(low, high);
             if all || (!none && random.chance(500_000)) { value } else { 0 }
         };
-        let mut draws = Random::new(seed, 10);
-        let replicas = if draws.chance(250_000) { draws.between(1, 3) as u32 } else { 0 };
-        let few_replicas = if replicas > 0 { some(&mut draws, 1_000, 300_000) } else { 0 };
+        let replicas = if random.chance(250_000) { random.between(1, 3) as u32 } else { 0 };
+        let few_replicas = if replicas > 0 { some(&mut random, 1_000, 300_000) } else { 0 };
         // Without replicas, a failover is as a loss of memory.
-        let failover = if replicas > 0 { some(&mut draws, 1_000, 16_000) * MS } else { 0 };
+        let failover = if replicas > 0 { some(&mut random, 1_000, 16_000) * MS } else { 0 };
         plan.redis = Some(ServerPlan {
             connect_timeout_ms: random.spread(100, 2_000),
             lost_publication: some(&mut random, 1_000, 500_000),
@@ -302,19 +303,6 @@ impl Plan {
         plan.faults.transfer = 0;
         plan.faults.restore = 0;
         plan
-    }
-
-    /// In one plan of four, keys so long that a frame has few commands, and that an append ends
-    /// before the first entry of a new leader's own term.
-    fn generate_key_bytes(seed: u64) -> usize {
-        let mut random = Random::new(seed, 8);
-        if random.chance(250_000) { random.spread(16, KEY_BYTES_MAX as u64) as usize } else { 0 }
-    }
-
-    /// In one plan of three, force-unlocks.
-    fn generate_force(seed: u64) -> u64 {
-        let mut random = Random::new(seed, 9);
-        if random.chance(333_333) { random.spread(2_000, 200_000) } else { 0 }
     }
 
     /// The seed that it was generated from.
