@@ -150,12 +150,8 @@ impl Client {
 
     async fn hold(&mut self, op: Op, mut lock: Lock, duration: Duration) {
         let (watch, own) = (self.watch(&lock), self.watch(&lock));
-        let lost = watch.is_lost();
         let nonce = lock.nonce();
         self.note(Observation::Holds { client: self.id, op, lock: lock.clone(), watch });
-        if lost {
-            self.note(Observation::Reached("a lock is lost before its caller has it"));
-        }
         let lease = crate::whole_ms(duration);
         let mut lost = false;
         for _ in 0..3 {

@@ -34,8 +34,6 @@ struct Held {
     nonce: Nonce,
     token: u64,
     expires_at: ClusterTime,
-    /// The term in which the lock was asked for.
-    contended: bool,
 }
 
 impl Ledger {
@@ -191,12 +189,7 @@ impl Ledger {
         if asked_in.is_some_and(|asked| asked != term) {
             coverage.reach("grant across a change of leader");
         }
-        let held = Held {
-            nonce: grant.nonce,
-            token: grant.token,
-            expires_at: grant.expires_at,
-            contended: asked_in.is_some(),
-        };
+        let held = Held { nonce: grant.nonce, token: grant.token, expires_at: grant.expires_at };
         self.holders.insert(grant.key.clone(), held);
     }
 
@@ -205,10 +198,7 @@ impl Ledger {
         assert_eq!(holds.is_some(), was == Ended::Held, "an unlock frees its own nonce alone");
         match was {
             Ended::Held => {
-                let held = self.holders.remove(key).expect("it was just found");
-                if held.contended {
-                    coverage.reach("a waiter's turn ended by unlock");
-                }
+                self.holders.remove(key);
                 self.ended.insert(nonce, self.now);
             }
             Ended::Waited => {
