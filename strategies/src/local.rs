@@ -1,6 +1,8 @@
 //! [`Local`]: the lock table alone, in one process.
 
 mod call;
+#[cfg(test)]
+mod interleavings;
 mod operator;
 mod shard;
 #[cfg(test)]

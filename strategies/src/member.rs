@@ -15,6 +15,8 @@
 mod backend;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod decoders;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) mod digest;
 mod entry;
 mod formation;
 mod group;

@@ -5,8 +5,6 @@
 
 #[cfg(test)]
 mod explored;
-#[cfg(test)]
-mod interleavings;
 
 #[cfg(not(test))]
 #[allow(unused_imports, reason = "each strategy uses a part")]

@@ -76,8 +76,6 @@ mod context;
 #[cfg(all(feature = "raft", feature = "redis"))]
 #[doc(hidden)]
 pub mod decoders;
-#[cfg(feature = "raft")]
-pub(crate) mod digest;
 mod fixture;
 pub mod history;
 #[cfg(feature = "simulator")]
@@ -95,8 +93,8 @@ pub use self::redis_server::SimulatedRedis;
 pub use self::{
     fixture::{Fixture, Lacking},
     reference_table::ReferenceTable,
-    report::{CaseReport, Outcome, Report},
-    suite::{CASE_VARIABLE, Case, cases, run, run_case},
+    report::{CASE_VARIABLE, Case, CaseReport, Outcome, Report},
+    suite::{cases, run, run_case},
 };
 #[cfg(feature = "redis")]
 pub use crate::redis::scripts as redis_scripts;

@@ -7,15 +7,13 @@ use gaggle::strategies::testing::history::ModelKind;
 use crate::{
     network::PREFIX,
     process::{Log, Process},
-    protocol::{Assignment, Backend, Event, Order, Resource, Work},
+    protocol::{Assignment, Backend, Event, KEY, Order, Resource, Work},
     signals::{self, Signal},
     store::{Protected, Store, Trap, Trapped},
     tally::Tally,
     worker::now,
 };
 
-/// The key that all workers contend for.
-pub(crate) const KEY: &str = "chaos";
 /// The lease of every section.
 pub(crate) const LEASE: Duration = Duration::from_millis(600);
 /// Within this time after the last fault every worker has finished a section: a lease, the 3 s

@@ -10,10 +10,7 @@ use gaggle::strategies::{
     },
 };
 
-use crate::{
-    crew::KEY,
-    protocol::{Event, Outcome as Unlocked},
-};
+use crate::protocol::{Event, KEY, Outcome as Unlocked};
 
 /// One acquisition, as far as its process reported it.
 #[derive(Clone, Debug, Default)]

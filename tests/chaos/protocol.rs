@@ -11,6 +11,9 @@ use serde::{Deserialize, Serialize};
 /// The environment variable that makes this binary a worker; it holds an [`Assignment`].
 pub(crate) const ASSIGNMENT: &str = "GAGGLE_CHAOS_WORKER";
 
+/// The key that all workers contend for.
+pub(crate) const KEY: &str = "chaos";
+
 /// The identity and backend of a worker.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Assignment {

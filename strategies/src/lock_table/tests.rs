@@ -74,7 +74,7 @@ impl Bench {
     }
 }
 
-pub(super) fn request(nonce: u128, duration_ms: u64, wait: Wait) -> LockRequest {
+fn request(nonce: u128, duration_ms: u64, wait: Wait) -> LockRequest {
     LockRequest {
         key: "k".into(),
         nonce: Nonce::from_u128(nonce),

@@ -17,9 +17,9 @@ use crate::{
     },
 };
 
-/// Bytes that decoders must take: log entries, and the engine's messages out of recorded frames.
-pub(crate) fn examples() -> Vec<Vec<u8>> {
-    let frames = super::world::World::record();
+/// Bytes that decoders must take: recorded `frames`, and the log entries and the engine's messages
+/// out of them.
+pub(crate) fn examples(frames: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
     let mut examples = Vec::new();
     for body in frames.iter().filter_map(|frame| wire::decode(frame).ok()).flat_map(|f| f.1) {
         let Body::Raft(message) = body else { continue };
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn every_decoder_takes_its_examples() {
-        let examples = examples();
+        let examples = examples(crate::member::world::World::record());
         let takes = |feed: Feed| examples.iter().filter(|e| feed(e) > 0).count();
         let feeds: [(&str, Feed); 5] = [
             ("frames", |bytes| u32::from(frame(bytes))),

@@ -32,7 +32,7 @@ use crate::{
 /// A cluster of nodes joined by a network that the test controls: a list of frames, which tests
 /// read, hold and forge one by one. The simulator's network decides the fate of each frame, between
 /// a fixed number of processes, and a test could not state when a frame arrives.
-pub(super) struct World {
+pub(crate) struct World {
     pub(super) now: Instant,
     options: MemberOptions,
     nodes: BTreeMap<String, Process>,

@@ -1,13 +1,16 @@
 //! Everything that reads bytes from the network or from a log, for the fuzzer: private decoders
 //! behind one door.
 
-use crate::lock_table::{LockTable, TableConfig};
 pub use crate::member::world::hostile::{Hostilities, run as live_cluster};
+use crate::{
+    lock_table::{LockTable, TableConfig},
+    member::world::World,
+};
 
 /// Bytes that the decoders take, of every kind: where a fuzzer may begin.
 #[must_use]
 pub fn examples() -> Vec<Vec<u8>> {
-    let mut examples = crate::member::decoders::examples();
+    let mut examples = crate::member::decoders::examples(World::record());
     examples.push(LockTable::new(TableConfig::default()).snapshot());
     examples.push(crate::member::decoders::example_table().snapshot());
     examples.extend(crate::redis::decoders::examples());

@@ -2,7 +2,19 @@
 
 use std::{fmt, time::Duration};
 
-use super::{CASE_VARIABLE, Case};
+/// The environment variable that makes [`run`](super::run) run one case alone: its number.
+pub const CASE_VARIABLE: &str = "GAGGLE_CASE";
+
+/// A case of the suite.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Case {
+    /// Its number, 1 to 41.
+    pub number: u8,
+    /// The fact that must hold.
+    pub name: &'static str,
+    /// Where the contract says so.
+    pub rule: &'static str,
+}
 
 /// How one case ended.
 #[derive(Clone, Debug, PartialEq, Eq)]

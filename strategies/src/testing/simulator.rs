@@ -17,8 +17,9 @@
 //!   failing run is kept as its plan, in a file.
 //! - `world`: what each `event` does; `agenda`: when it comes; `life`: how processes begin and end,
 //!   and `turns` what they do; `process`, `network`, `clock`, `channel`, `executor`: its parts;
-//!   `redis`, `stream`: the server of clients of Redis, and the connections to it; `faults`: what
-//!   goes wrong, and `fault_schedule` when; `heal` and `probes`: what must hold afterwards.
+//!   `redis`, `stream`: clients of Redis, their server, and the connections to it; `server`: what
+//!   happens there; `faults`: what goes wrong, and `fault_schedule` when; `heal` and `probes`: what
+//!   must hold afterwards.
 //! - `client`, `recorder`: users of the strategy, and what they observe.
 //! - `calls`: the history of all calls, which the [history checker](super::history) checks.
 //! - `invariants`: the rules that must hold after every event, one a file.
@@ -47,8 +48,10 @@ mod random;
 mod recorder;
 mod redis;
 mod run;
+mod server;
 mod standstill;
 mod stream;
+mod totals;
 mod trace;
 mod turns;
 mod world;
@@ -57,5 +60,6 @@ pub use self::{
     batch::Batch,
     coverage::{Coverage, STANDSTILL},
     plan::{Clocks, Plan},
-    run::{Run, Settings, Totals, simulate},
+    run::{Run, Settings, simulate},
+    totals::Totals,
 };

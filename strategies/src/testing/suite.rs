@@ -6,25 +6,11 @@ use futures_util::FutureExt;
 use tokio::time::{Instant, timeout};
 
 use super::{
-    CaseReport, Fixture, Outcome, Report,
+    CASE_VARIABLE, Case, CaseReport, Fixture, Outcome, Report,
     cases::{basic, fences, identity, limits, operator, queue, time},
     context::{Context, Stop, Verdict},
     watchdog::Watchdog,
 };
-
-/// The environment variable that makes [`run`] run one case alone: its number.
-pub const CASE_VARIABLE: &str = "GAGGLE_CASE";
-
-/// A case of the suite.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Case {
-    /// Its number, 1 to 41.
-    pub number: u8,
-    /// The fact that must hold.
-    pub name: &'static str,
-    /// Where the contract says so.
-    pub rule: &'static str,
-}
 
 type Run = for<'a> fn(&'a Context<'a>) -> Pin<Box<dyn Future<Output = Verdict> + Send + 'a>>;
 

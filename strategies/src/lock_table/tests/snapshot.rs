@@ -217,3 +217,19 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn equal_owners_are_shared() {
+    let owner = |host: &str, pid, label: Option<&str>| {
+        let owner = Owner { host: host.into(), pid, label: label.map(Into::into) };
+        let request = LockRequest { owner: owner.into(), ..request(1, 1000, Wait::No) };
+        let bytes = postcard::to_stdvec(&request).unwrap();
+        let read: LockRequest = postcard::from_bytes(&bytes).unwrap();
+        assert_eq!(read, request);
+        read.owner
+    };
+    for (host, pid, label) in [("h", 1, None), ("h", 1, Some("l")), ("h", 2, None)] {
+        let first = owner(host, pid, label);
+        assert!(Arc::ptr_eq(&first, &owner(host, pid, label)), "{first:?}");
+    }
+}

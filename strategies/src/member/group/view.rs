@@ -77,8 +77,8 @@ impl Group {
     pub(in crate::member) fn entry_digest(&self, index: u64) -> Option<(u64, u64)> {
         let found = self.raw.store().at(index)?;
         let kind = found.entry_type as u64;
-        let digest = crate::testing::digest::digest(&found.data)
-            ^ crate::testing::digest::digest(&found.context);
+        let digest = crate::member::digest::digest(&found.data)
+            ^ crate::member::digest::digest(&found.context);
         Some((found.term, digest.rotate_left(1) ^ kind))
     }
 

@@ -47,6 +47,14 @@ pub struct Handle {
     own: Mutex<BTreeMap<String, Lock>>,
 }
 
+impl Server {
+    /// Another process' handle.
+    #[must_use]
+    pub fn open(&self) -> Handle {
+        Handle::new(self.clone())
+    }
+}
+
 impl Handle {
     pub(super) fn new(server: Server) -> Self {
         let ((closed, _), holds) = (watch::channel(false), Holds::default());

@@ -11,7 +11,7 @@ use tokio::{
     task::unconstrained,
 };
 
-use super::{Fault, Handle};
+use super::Fault;
 use crate::{Clock, Holds, Inspection, KeyedMutex, Local, TokioClock};
 
 /// The granting side: a [`Local`] that can be stopped and lose its memory.
@@ -68,12 +68,6 @@ impl Server {
         let memory = Arc::new(Mutex::new(memory));
         let (intrusions, watched) = (Arc::default(), Arc::default());
         Self { fault, clock, up, intrusions, watched, memory }
-    }
-
-    /// Another process' handle.
-    #[must_use]
-    pub fn open(&self) -> Handle {
-        Handle::new(self.clone())
     }
 
     pub(super) fn watched(&self) -> MutexGuard<'_, Vec<Holds>> {

@@ -4,7 +4,8 @@ use std::{fmt, time::Duration};
 
 use super::{
     coverage::{FAULTS, OUTSIDE, SERVER_FAULTS, SERVER_SOMETIMES, SOMETIMES, STANDSTILL},
-    run::{Run, Totals},
+    run::Run,
+    totals::Totals,
 };
 
 /// The sum of many runs.

@@ -14,6 +14,8 @@ use std::{
 use super::random::Random;
 use crate::{Clock, Instant};
 
+/// A millisecond of virtual time, in nanoseconds.
+pub(super) const MS: u64 = 1_000_000;
 /// Where virtual time begins on every process's own clock.
 const LOCAL_ORIGIN: u64 = 1_000_000_000;
 /// The reading of the wall clocks at the beginning of virtual time.

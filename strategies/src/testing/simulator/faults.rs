@@ -1,11 +1,12 @@
 //! Injects faults.
 
 use super::{
+    clock::MS,
     event::{Event, Fault},
     network::Ways,
     plan::{Clocks, FaultPlan},
     redis::Outage,
-    world::{MS, World, rate},
+    world::{World, rate},
 };
 use crate::{Clock, member::machine::Machine};
 

@@ -2,11 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{
-    process::Process,
-    recorder::Observation,
-    world::{MS, World},
-};
+use super::{clock::MS, process::Process, recorder::Observation, world::World};
 use crate::{
     Clock, Error, KeyedMutex, LockOptions, MaxWait,
     lock_table::{LockTable, Sizes},

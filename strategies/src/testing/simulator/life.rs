@@ -7,13 +7,13 @@ use gaggle_channels::{NodeName, Received};
 use super::{
     channel::SimChannel,
     client::Client,
-    clock::SimClock,
+    clock::{MS, SimClock},
     event::Event,
     executor::TaskId,
     process::{Engine, Process},
     random::{Random, mixed},
     redis,
-    world::{MS, World},
+    world::World,
 };
 use crate::{
     KeyedMutex,
@@ -35,7 +35,11 @@ impl World {
         let clock = Arc::new(SimClock::new(self.time.clone(), rate, booted));
         let seed = mixed(mixed(self.plan.seed) ^ mixed(slot as u64) ^ mixed(run << 32));
         let (strategy, engine) = match self.host {
-            Some(_) => redis::client(&self.plan, (slot, run), clock.clone(), seed),
+            Some(_) => {
+                let (strategy, machine, link) =
+                    redis::client(&self.plan, (slot, run), clock.clone(), seed);
+                (strategy, Engine::Redis { machine: Box::new(machine), link })
+            }
             None => self.member(&name, clock.clone(), seed),
         };
         self.trace.note(now, &[2, slot as u64, run], format_args!("start {name} run {run}"));

@@ -1,6 +1,6 @@
 //! Delays, losses and partitions between nodes.
 
-use super::{coverage::Coverage, plan::NetworkPlan, random::Random, world::MS};
+use super::{clock::MS, coverage::Coverage, plan::NetworkPlan, random::Random};
 
 /// The network between the processes: its cut ways, and the delays and losses of frames.
 #[derive(Debug)]

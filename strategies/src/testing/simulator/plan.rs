@@ -4,10 +4,11 @@ use std::{fmt, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use super::random::{Random, mixed};
+use super::{
+    clock::MS,
+    random::{Random, mixed},
+};
 use crate::{Drift, KEY_BYTES_MAX, MemberOptions, lock_table::TableConfig, member::Policy};
-
-const MS: u64 = 1_000_000;
 
 const YEAR: u64 = 365 * 24 * 3_600 * 1_000 * MS;
 
@@ -241,7 +242,8 @@ impl Plan {
         // In one plan of four, keys so long that a frame has few commands, and that an append ends
         // before the first entry of a new leader's own term.
         let long_keys = random.chance(250_000);
-        let key_bytes = if long_keys { random.spread(16, KEY_BYTES_MAX as u64) as usize } else { 0 };
+        let key_bytes =
+            if long_keys { random.spread(16, KEY_BYTES_MAX as u64) as usize } else { 0 };
         // In one plan of three, force-unlocks.
         if !none && random.chance(333_333) {
             work.force = random.spread(2_000, 200_000);

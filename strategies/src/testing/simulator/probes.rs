@@ -11,10 +11,10 @@ use std::{
 use tokio::sync::oneshot;
 
 use super::{
-    clock::SimClock,
+    clock::{MS, SimClock},
     process::Process,
     recorder::{Observation, Recorder},
-    world::{MS, World},
+    world::World,
 };
 use crate::{Clock as _, KeyedMutex, LockOptions};
 

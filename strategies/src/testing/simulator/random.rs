@@ -1,6 +1,6 @@
 //! Seeded randomness, one stream for each purpose, so that a new fault does not shift all others.
 
-pub(super) use crate::testing::digest::mixed;
+pub(super) use crate::member::digest::mixed;
 
 /// A stream of random numbers.
 #[derive(Clone, Debug)]

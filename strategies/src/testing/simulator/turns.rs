@@ -4,10 +4,11 @@ use bytes::Bytes;
 use gaggle_channels::NodeName;
 
 use super::{
+    clock::MS,
     event::Event,
     executor::TaskId,
     process::{Engine, Turn},
-    world::{MS, World},
+    world::World,
 };
 use crate::Clock;
 

@@ -8,7 +8,7 @@ use super::{
     agenda::Agenda,
     calls::Calls,
     client::Handed,
-    clock::{SimClock, TRUE_RATE, VirtualTime},
+    clock::{MS, SimClock, TRUE_RATE, VirtualTime},
     coverage::STANDSTILL,
     event::Event,
     executor::{Executor, TaskId},
@@ -20,12 +20,10 @@ use super::{
     random::Random,
     recorder::Recorder,
     redis::Host,
-    run::Totals,
+    totals::Totals,
     trace::Trace,
 };
-use crate::testing::digest::digest;
-
-pub(super) const MS: u64 = 1_000_000;
+use crate::member::digest::digest;
 
 /// A simulated deployment: processes with members and clients, and the network between them.
 pub(super) struct World {

@@ -1,16 +1,10 @@
 //! Publications of a simulated Redis, and what a process must know once it has read one.
 
-use super::{
-    Acquisition, ConnectionId, Engine, Event, Invariants, Run, ServerEvent, World, process_of,
+use super::{ConnectionId, Engine, Event, Run, ServerEvent, World, process_of};
+use crate::testing::simulator::{
+    invariants::{Acquisition, Invariants},
+    redis::Notice,
 };
-
-/// The notice of a force-unlock that a process has not read.
-#[derive(Clone, Copy)]
-pub(in crate::testing::simulator) struct Notice {
-    connection: ConnectionId,
-    acquisition: Acquisition,
-    arrived_at: u64,
-}
 
 impl World {
     /// Sends a publication of a script: in time, late, or not at all.

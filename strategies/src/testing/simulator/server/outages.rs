@@ -3,24 +3,7 @@
 use std::mem;
 
 use super::{Event, MS, ServerEvent, World};
-use crate::testing::{redis_server::KeySpace, simulator::invariants::Scripts};
-
-/// A fault of the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::testing::simulator) enum Outage {
-    Stands,
-    Full,
-    Restarts,
-    Wiped,
-    Failover,
-}
-
-/// A replica, with what the server had at some time.
-#[derive(Clone, Default)]
-pub(super) struct Replica {
-    data: KeySpace,
-    scripts: Scripts,
-}
+use crate::testing::simulator::redis::{Outage, Replica};
 
 impl World {
     pub(in crate::testing::simulator) fn break_server(&mut self, outage: Outage) {

@@ -21,10 +21,10 @@ use shuttle::{
     thread,
 };
 
-use super::{explore, switch};
 use crate::{
     Clock, Error, Holds, Instant, KeyedMutex, Local, Lock, LockOptions, MaxWait, Nonce,
     lock_table::Sizes,
+    sync::{explore, switch},
 };
 
 /// Time stands still, and no sleep ends: only a wake-up does.
