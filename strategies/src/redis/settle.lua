@@ -122,9 +122,11 @@ local function hand_off(head)
         -- include heard
         if alive >= since and grace > now_ms then
           if now_ms - heard > waiter_ttl / 2 then
-            -- All of them may be dead: the queue ends unless one is heard by then.
+            -- All of them may be dead: the queue ends unless one is heard by then, and not before
+            -- the last of them is silent.
+            local silent = heard + math.floor(waiter_ttl * 17 / 16) - now_ms
             for part = 4, 5 do
-              call('PEXPIRE', KEYS[part], math.floor(waiter_ttl / 2), 'LT')
+              call('PEXPIRE', KEYS[part], math.max(math.floor(waiter_ttl / 2), silent), 'LT')
             end
           end
           return false, math.ceil(waiter_ttl / 16)
