@@ -23,7 +23,7 @@ pub enum Attempt {
         /// Whether an operator has to change the server or the URL.
         permanent: bool,
     },
-    /// There is no reply.
+    /// The attempt failed without an error reply; [`reason`] says why.
     Failed,
 }
 
@@ -31,8 +31,8 @@ const NO_DATABASE: &str = "DB index is out of range";
 const TOO_MANY_CLIENTS: &str = "max number of clients";
 
 impl Attempt {
-    /// Sorts an error that ended an attempt to connect. A server may quote the login in its reply
-    /// to it, so that no more than the code of that reply is shown.
+    /// Sorts an error that ended an attempt to connect. Of an error reply only the code is shown: a
+    /// server may quote the password in the text.
     #[must_use]
     pub fn of(error: &RedisError) -> Self {
         let refused = error.code().is_some() || error.kind() == ErrorKind::AuthenticationFailed;
@@ -103,8 +103,8 @@ pub fn io_reason(error: &io::Error) -> String {
     }
 }
 
-/// Whether the other side has ended TLS, as one does that requires a certificate: it says so behind
-/// the handshake.
+/// Whether the peer ended TLS after the handshake, as a server does that requires a client
+/// certificate.
 #[cfg(feature = "tls")]
 #[must_use]
 pub fn is_of_tls(error: &RedisError) -> bool {

@@ -137,14 +137,14 @@ pub(crate) fn run() -> Result<ExitCode, Failure> {
         Ok(cli) => cli,
         // Also help and version. Clap drops output that it cannot print, and ends with 0.
         Err(mut error) => {
-            // That of `gaggle run` shows its key as required.
+            // The help of `gaggle run` shows its key as required.
             if error.kind() == ErrorKind::DisplayHelp
                 && let Err(help) = with_required_key(command()).try_get_matches()
             {
                 error = help;
             }
             if let Some("run" | "inspect" | "unlock") = first {
-                // "to pass '-x' as a value, use '-- -x'", which is the command, or another key.
+                // Clap suggests '-- -x': for `run` that is the command, for the others another key.
                 error.remove(ContextKind::Suggested);
             }
             let is_run = first == Some("run");

@@ -57,8 +57,7 @@ pub(crate) struct InspectArgs {
     /// Print JSON.
     #[arg(long)]
     json: bool,
-    /// The key. One that begins with `-` follows a `--`, behind the options: gaggle inspect --
-    /// -KEY.
+    /// The key. Put `--` before one that begins with `-`: gaggle inspect -- -KEY.
     key: OsString,
 }
 
@@ -79,8 +78,7 @@ pub(crate) struct UnlockArgs {
     /// Print JSON.
     #[arg(long)]
     json: bool,
-    /// The key. One that begins with `-` follows a `--`, behind the options: gaggle unlock --force
-    /// -- -KEY.
+    /// The key. Put `--` before one that begins with `-`: gaggle unlock --force -- -KEY.
     key: OsString,
 }
 

@@ -44,7 +44,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
     let reporter = Reporter::new(args.json, args.quiet);
     run_checked(args).unwrap_or_else(|failure| {
         reporter.report(&Event::Failed { problem: failure.to_string() });
-        // No signal is received yet: each has its default action.
+        // No signal handler is installed yet: a signal ends this wait by its default action.
         Stderr.settle(Duration::MAX);
         ExitCode::from(WRONG_USE)
     })

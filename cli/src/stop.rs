@@ -13,13 +13,14 @@ pub(crate) async fn signal() -> Failure {
     tokio::select! {
         _ = tokio::signal::ctrl_c() => Failure::stopped("interrupted", 2),
         () = received(SignalKind::terminate()) => Failure::stopped("terminated", 15),
-        () = received(SignalKind::hangup()), if !ignored()(Signal::HUP) => {
+        () = received(SignalKind::hangup()), if !is_ignored(Signal::HUP) => {
             Failure::stopped("hung up", 1)
         }
     }
 }
 
-/// Prints a line after a run, whose handlers of signals stay: a reader may stall until one comes.
+/// Prints a text after a run. The run's signal handlers stay installed, so a signal ends the wait
+/// for a stalled reader here.
 pub(crate) async fn say_unless_stopped(text: String) -> Result<(), Failure> {
     tokio::select! {
         shown = tokio::task::spawn_blocking(|| say(text)) => shown.expect("it does not panic"),
@@ -27,12 +28,12 @@ pub(crate) async fn say_unless_stopped(text: String) -> Result<(), Failure> {
     }
 }
 
-/// Whether this process ignores a signal: none where the system does not say.
-pub(crate) fn ignored() -> impl Fn(Signal) -> bool {
+/// Whether this process ignores the signal; false where the system does not say.
+pub(crate) fn is_ignored(signal: Signal) -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
-    move |signal| mask & (1 << (signal.as_raw() - 1)) != 0
+    mask & (1 << (signal.as_raw() - 1)) != 0
 }
 
 async fn received(signal: SignalKind) {

@@ -18,7 +18,7 @@ pub(super) struct Scheme {
 pub(super) enum Kind {
     Local,
     Noop,
-    /// One Redis, over TLS if the scheme begins with `rediss`; so for the next two.
+    /// One Redis. This kind and the next two use TLS if the scheme begins with `rediss`.
     Redis,
     /// The master that Sentinels know.
     Sentinel,

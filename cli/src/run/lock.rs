@@ -152,8 +152,8 @@ pub(super) fn interrupted(settings: &Settings, signal: Signal) -> u8 {
     u8::try_from(128 + signal.as_raw()).unwrap_or(u8::MAX)
 }
 
-/// The reply to a last request, for which the URL may allow an hour. `None` shortly after a signal,
-/// or after `most`: the driver sends what is pending.
+/// Waits for the reply to the last request. `None` if it takes `GRACE` longer than `most`, or than a
+/// signal: `request_timeout` can be an hour.
 async fn reply<T>(
     signals: &mut Signals,
     most: Duration,
@@ -190,7 +190,7 @@ pub(super) async fn unlock(
     };
     let (server, reason) = (address.shown(), reason(&error));
     let consequence = match error {
-        // The reason has it.
+        // The reason says that the lock was lost.
         Error::NotHolder | Error::Expired => String::new(),
         _ => format!("; it is free within {}", span::show(settings.lease())),
     };

@@ -9,7 +9,7 @@ use tokio::{
     sync::mpsc::{UnboundedReceiver, unbounded_channel},
 };
 
-use crate::stop::ignored;
+use crate::stop::is_ignored;
 
 /// Forwarded to the command, beside SIGTSTP. A command that is stopped stops `gaggle run` too.
 const FORWARDED: [Signal; 8] = [
@@ -39,7 +39,6 @@ impl Signals {
     /// Receives signals from here on. A signal that is ignored at the start, as by `nohup`, stays
     /// ignored, also for the command.
     pub(super) fn new() -> io::Result<Self> {
-        let is_ignored = ignored();
         let is_received = |signal: &Signal| !is_ignored(*signal);
         if is_received(&Signal::XFSZ) {
             // A write beyond the limit is then an error. The command gets the default action.

@@ -205,7 +205,7 @@ impl Backend {
                 self.waiters.polled(poll, &found, events);
             }
             Request::Mark => self.unreported.marked(),
-            Request::Ping | Request::Wait | Request::Command(_) => {}
+            Request::Probe | Request::Wait | Request::Command(_) => {}
         }
         Ok(())
     }
@@ -344,7 +344,7 @@ impl ClientBackend for Backend {
             // Without a cause, since the next attempt to connect begins at once.
             events.push(Event::Down { cause: None });
         } else if self.connection.is_to_be_tested(now) {
-            self.send(now, Request::Ping);
+            self.send(now, Request::Probe);
         }
         Ok(())
     }

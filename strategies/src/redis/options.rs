@@ -13,7 +13,7 @@ use super::{
 use crate::{
     BootClock, Clock, Drift, Error, REQUEST_TIMEOUT,
     client::busy_poll::{BUSY_POLL, BUSY_POLL_MAX},
-    options::check_span,
+    options::{check_option, check_span},
 };
 
 /// How the waiters of a key are served.
@@ -307,11 +307,7 @@ impl RedisOptions {
         check_span("nonce_memory", self.nonce_memory, ms * 1000, hour)?;
         check_span("busy_poll", self.busy_poll, Duration::ZERO, BUSY_POLL_MAX)?;
         if matches!(&self.server.place, Place::Sentinels(it) if it.addresses.is_empty()) {
-            return Err(Error::InvalidOptions {
-                field: "sentinels",
-                value: "none".into(),
-                limit: "at least one address".into(),
-            });
+            return check_option("sentinels", false, "none", "at least one address");
         }
         count("replicas", self.replicas.into(), 0..=100)?;
         count("waiters_max", self.waiters_max, 1..=10_000_000)?;
@@ -320,11 +316,8 @@ impl RedisOptions {
 }
 
 fn count(field: &'static str, value: u64, limits: RangeInclusive<u64>) -> Result<(), Error> {
-    if limits.contains(&value) {
-        return Ok(());
-    }
-    let limit = format!("{} to {}", limits.start(), limits.end());
-    Err(Error::InvalidOptions { field, value: value.to_string(), limit })
+    let limit = format_args!("{} to {}", limits.start(), limits.end());
+    check_option(field, limits.contains(&value), value, limit)
 }
 
 #[cfg(test)]

@@ -9,13 +9,13 @@ use std::{slice, sync::Arc, time::Duration};
 
 use redis::Value;
 
-use crate::{Inspection, Nonce, Owner, client::command::Event, printable::is_unsafe};
+use crate::{DURATION_MAX, Inspection, Nonce, Owner, client::command::Event, printable::is_unsafe};
 
 /// Published to the process itself at the handshake, to check the right to publish.
 pub(super) const HELLO: &str = "0";
 
-/// What the scripts report as the rest of a lease that has no end: more than any lease has.
-pub(super) const ENDLESS: Duration = Duration::from_millis(86_400_001);
+/// What the scripts report for a lease without an end: 1 ms more than the longest.
+pub(super) const ENDLESS: Duration = DURATION_MAX.saturating_add(Duration::from_millis(1));
 
 /// Why a reply is malformed.
 pub(super) type Malformed = &'static str;

@@ -29,7 +29,7 @@ pub(super) enum Request {
     Command(Command),
     Poll(Poll),
     /// Finds out whether an idle connection still works.
-    Ping,
+    Probe,
     /// Writes, so that the next `WAIT` covers all that the server has done before.
     Mark,
     /// Waits for replicas.
@@ -50,7 +50,7 @@ impl Request {
                     }
                 }));
             }
-            Self::Ping | Self::Mark | Self::Wait => {}
+            Self::Probe | Self::Mark | Self::Wait => {}
         }
     }
 
@@ -171,8 +171,8 @@ impl Encoder {
                 _ = cmd.arg("EVALSHA").arg(script::MARK.hash()).arg(1).arg(self.names.mark());
             }
             Request::Wait => _ = cmd.arg("WAIT").arg(self.replicas).arg(self.wait_ms),
-            // In a Cluster another node that serves the slot by now is named.
-            Request::Ping => _ = cmd.arg("GET").arg(self.names.any()),
+            // In a Cluster, an error reply names the node that serves the slot now.
+            Request::Probe => _ = cmd.arg("GET").arg(self.names.any()),
         }
         cmd
     }

@@ -50,7 +50,7 @@ call('SET', KEYS[3], value, 'PX', duration)
 --- remaining: sets left, how long the lease still lasts (ms)
 local left = call('PTTL', KEYS[3])
 if left < 0 then
-  -- No script of ours sets a lease without end: count it as one longer than any.
+  -- No script of ours sets a lease without an end: report 1 ms more than the longest (24 h).
   left = left == -1 and 86400001 or 0
 end
 

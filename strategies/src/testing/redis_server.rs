@@ -144,7 +144,7 @@ impl Server {
         let (mut pushes, mut run) = (Vec::new(), None);
         let reply = match words[..] {
             [b"HELLO", ..] => b"%1\r\n$5\r\nproto\r\n:3\r\n".to_vec(),
-            [b"PING" | b"SELECT", ..] => resp::encoded(&Reply::Done),
+            [b"SELECT", ..] => resp::encoded(&Reply::Done),
             [b"INFO"] => {
                 let run = self.restarts;
                 let info = format!(

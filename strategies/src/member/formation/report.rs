@@ -201,7 +201,7 @@ impl Formation {
         }
     }
 
-    /// Warns of frames that do not decode, once for each sender and its first error.
+    /// Warns of frames that do not decode, once for each sender.
     pub(in crate::member) fn warn_of_frame(
         &mut self,
         now: Instant,

@@ -33,7 +33,7 @@ impl Group {
         }
     }
 
-    /// The way to a peer is closed.
+    /// Makes the engine probe a peer whose connection is closed.
     pub(in crate::member) fn unreachable(&mut self, peer: &NodeName) {
         for (id, _) in self.roster.iter().filter(|(_, name)| *name == peer) {
             self.raw.report_unreachable(*id);

@@ -12,7 +12,7 @@ use crate::{
 /// lengthens a lease by at most this plus the leaderless time.
 pub(super) const STAMP_EVERY: Duration = Duration::from_millis(500);
 
-/// Nonces that may be forgotten are swept at least this often.
+/// How long a nonce that may be forgotten can wait for a stamp.
 pub(super) const SWEEP_EVERY: Duration = Duration::from_secs(10);
 
 /// While nonces are overdue to be forgotten, a stamp goes out this often: one step forgets a

@@ -51,7 +51,9 @@ impl Node {
 
     /// The way to a peer is closed: the engine probes it instead of streaming to it.
     pub(crate) fn unreachable(&mut self, peer: &NodeName) {
-        self.group.iter_mut().for_each(|group| group.unreachable(peer));
+        if let Some(group) = &mut self.group {
+            group.unreachable(peer);
+        }
     }
 
     fn take_body(&mut self, now: Instant, from: &NodeName, header: &Header<'_>, body: Body) {
@@ -88,7 +90,7 @@ impl Node {
     /// Bodies that belong to a group: that of this process, or a group that admits it by sending.
     fn take_group_body(&mut self, now: Instant, from: &NodeName, header: &Header<'_>, body: Body) {
         if self.group.is_none() && header.group != 0 {
-            self.start(now, header.group);
+            self.found_pledged(now, header.group);
             if self.group.is_none() && matches!(body, Body::Raft(_) | Body::Chunk(_)) {
                 tracing::info!("joining an existing group");
                 let (me, seed) = (self.identity.incarnation(), self.identity.seed());
@@ -142,8 +144,9 @@ impl Node {
         }
     }
 
-    /// A member of this group sends: if this process pledged to its forming, that is complete.
-    fn start(&mut self, now: Instant, id: u128) {
+    /// Founds the group that this process pledged to. A frame of that group shows that all have
+    /// pledged.
+    fn found_pledged(&mut self, now: Instant, id: u128) {
         if let Some(forming) = self.formation.pledged_to(id).cloned() {
             self.found(now, &forming, false);
         }
