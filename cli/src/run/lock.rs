@@ -152,8 +152,8 @@ pub(super) fn interrupted(settings: &Settings, signal: Signal) -> u8 {
     u8::try_from(128 + signal.as_raw()).unwrap_or(u8::MAX)
 }
 
-/// Waits for the reply to the last request. `None` if it takes `GRACE` longer than `most`, or than a
-/// signal: `request_timeout` can be an hour.
+/// Waits for the reply to the last request. `None` if it takes `GRACE` longer than `most`, or than
+/// a signal: `request_timeout` can be an hour.
 async fn reply<T>(
     signals: &mut Signals,
     most: Duration,

@@ -64,6 +64,8 @@ impl Core {
                 }
             }
             Event::Lost { nonce, key, token, forced } => {
+                // A waiter was granted the key as one of a former process, which got the grant.
+                self.forgotten(now, nonce);
                 self.lost(Lock::new(key, nonce, token, None), forced);
             }
             Event::Down { cause } => self.went_down(now, cause),

@@ -269,8 +269,8 @@ impl Node {
         }
     }
 
-    /// Founds the group of a complete forming. The coordinator campaigns; the others found the group
-    /// when its first frame reaches them.
+    /// Founds the group of a complete forming. The coordinator campaigns; the others found the
+    /// group when its first frame reaches them.
     fn found(&mut self, now: Instant, forming: &wire::Forming, coordinator: bool) {
         let roster: BTreeMap<u64, NodeName> =
             super::formation::named(forming).map(|(name, id)| (id, name)).collect();

@@ -96,10 +96,7 @@ fn event(effect: &Effect, process: ProcessId) -> Option<Event> {
         Effect::Queued { nonce, process: of, .. } if *of == process => {
             Some(Event::Queued { nonce: *nonce, check_in: None })
         }
-        // A late LOCK of a former incarnation may have taken over the waiter.
-        Effect::Granted(Grant { nonce, .. }) | Effect::Dropped { nonce, .. } => {
-            Some(Event::Forgotten { nonce: *nonce })
-        }
+        Effect::Dropped { nonce, .. } => Some(Event::Forgotten { nonce: *nonce }),
         Effect::Refused { nonce, process: of, reason, .. } if *of == process => {
             let nonce = *nonce;
             Some(match *reason {

@@ -5,7 +5,7 @@
 use super::{THREE, frame, header, ready, world::World};
 use crate::{
     Nonce,
-    client::call::CallId,
+    client::call::{Call, CallId, Reply},
     lock_table::{Command, LockRequest, ProcessId, Seen, Wait},
     member::wire::Body,
 };
@@ -115,12 +115,22 @@ fn waiter_survives_a_former_incarnation() {
 
 /// The key is granted to the former incarnation before its waiter is dropped.
 #[test]
-fn grant_to_a_former_incarnation_is_taken_over() {
+fn wait_outlives_a_grant_to_a_former_incarnation() {
+    let mut world = ready(&THREE);
+    let (leader, _, waiting) = taken_over(&mut world);
+    world.unlock(&leader, "k", 1);
+    let spent = |w: &World| matches!(w.replies.get(&waiting), Some(Reply::Ended));
+    world.run_until(20_000, "its nonce has ended with the lease", spent);
+}
+
+#[test]
+fn withdrawal_frees_what_a_former_incarnation_was_granted() {
     let mut world = ready(&THREE);
     let (leader, follower, waiting) = taken_over(&mut world);
     world.unlock(&leader, "k", 1);
-    world.run_until(1_000, "its turn", |w| w.granted(waiting).is_some());
-    world.must_unlock(&follower, "k", 2);
+    world.run(100);
+    world.call(&follower, |_| Call::Withdraw { id: waiting, nonce: Nonce::from_u128(2) });
+    world.must_lock(&leader, "k", 3);
 }
 
 #[test]
