@@ -1,38 +1,49 @@
 //! The metrics of guards, for the facade `metrics`; no-ops without that feature.
 
+#[cfg(feature = "metrics")]
 use std::time::Duration;
 
-use gaggle_strategies::{
-    Error,
-    clock::{Clock, Instant},
-    lock::LossCause,
-};
+#[cfg(feature = "metrics")]
+use gaggle_strategies::clock::Instant;
+use gaggle_strategies::{Error, clock::Clock, lock::LossCause};
 
-/// When something began, with the feature `metrics` alone: it reads the clock.
-pub(crate) struct Stopwatch(Option<Instant>);
+/// A time that is measured with the feature `metrics` alone: it reads the clock.
+pub(crate) struct Stopwatch {
+    #[cfg(feature = "metrics")]
+    started: Instant,
+}
 
+#[cfg(feature = "metrics")]
 impl Stopwatch {
     pub(crate) fn start(clock: &dyn Clock) -> Self {
-        Self(cfg!(feature = "metrics").then(|| clock.now()))
+        Self { started: clock.now() }
+    }
+
+    fn elapsed(&self, clock: &dyn Clock) -> Duration {
+        clock.now().since(self.started)
     }
 
     /// A lock was granted after this wait.
     pub(crate) fn granted(&self, clock: &dyn Clock) {
-        #[cfg(feature = "metrics")]
         metrics::counter!("gaggle_locks_granted_total").increment(1);
-        self.stop("gaggle_lock_wait_seconds", clock);
+        metrics::histogram!("gaggle_lock_wait_seconds").record(self.elapsed(clock));
     }
 
     /// A guard has held its lock for this long.
     pub(crate) fn released(&self, clock: &dyn Clock) {
-        self.stop("gaggle_lock_hold_seconds", clock);
+        metrics::histogram!("gaggle_lock_hold_seconds").record(self.elapsed(clock));
+    }
+}
+
+#[cfg(not(feature = "metrics"))]
+impl Stopwatch {
+    pub(crate) fn start(_: &dyn Clock) -> Self {
+        Self {}
     }
 
-    fn stop(&self, name: &'static str, clock: &dyn Clock) {
-        if let Some(started) = self.0 {
-            record(name, clock.now().since(started));
-        }
-    }
+    pub(crate) fn granted(&self, _: &dyn Clock) {}
+
+    pub(crate) fn released(&self, _: &dyn Clock) {}
 }
 
 /// Creates the counters of a `Locker` at zero: from the first value of a series Prometheus computes
@@ -83,11 +94,3 @@ fn add(count: u64, name: &'static str, (label, value): (&'static str, &'static s
 
 #[cfg(not(feature = "metrics"))]
 fn add(_: u64, _: &'static str, _: (&'static str, &'static str)) {}
-
-#[cfg(feature = "metrics")]
-fn record(name: &'static str, span: Duration) {
-    metrics::histogram!(name).record(span);
-}
-
-#[cfg(not(feature = "metrics"))]
-fn record(_: &'static str, _: Duration) {}
