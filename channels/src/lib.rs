@@ -300,7 +300,7 @@ pub enum ChannelError {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The transport replied that it does not serve this node now; connecting again later may work.
-    /// Its text is that of the source.
+    /// Displayed as its source.
     #[error(transparent)]
     Refused {
         /// The error of the transport.

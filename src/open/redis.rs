@@ -83,7 +83,7 @@ fn needs_password(user: &str) -> bool {
     !matches!(user, "" | "default")
 }
 
-/// Login, database and transport are those of a server; the path is `/MASTER[/db]`.
+/// The path is `/MASTER[/db]`; the rest of the URL is read as for one server.
 fn by_sentinels(url: &Url, hosts: &[String], options: &Options) -> Result<RedisOptions, OpenError> {
     let scheme = options.scheme;
     let path = url.path().strip_prefix('/').unwrap_or_default();
@@ -106,7 +106,7 @@ fn by_sentinels(url: &Url, hosts: &[String], options: &Options) -> Result<RedisO
     }
 }
 
-/// The first host is that of the server.
+/// The first host is the server; the others are further nodes.
 fn of_cluster(url: &Url, hosts: &[String], scheme: &Scheme) -> Result<RedisOptions, OpenError> {
     let server = server(scheme, url)?;
     if !matches!(url.path(), "" | "/" | "/0") {

@@ -1,8 +1,8 @@
 //! Goal: whole clusters of the code that ships keep the contract under faults, and the simulator
 //! that says so can be trusted. Method: a slice of what `gaggle simulate` runs: the plans that once
 //! failed (`tests/plans`), a fixed range of seeds, and fresh seeds that are printed. A seed has one
-//! trace, that of members also in another process. Clocks beyond the drift bound must be seen to
-//! break the promise that the bound protects.
+//! trace; a seed of members has it in another process too. Clocks beyond the drift bound must be
+//! seen to break the promise that the bound protects.
 //!
 //! A failure prints its seed; `cargo run --release --features simulator -- simulate --seed N
 //! --trace` replays it. `GAGGLE_SEEDS=n` runs more of the fresh ones.

@@ -70,8 +70,8 @@ async fn connect(server: &RedisServer) -> Result<MultiplexedConnection, Failed> 
     Ok(redis::Client::open(server.url())?.get_multiplexed_async_connection().await?)
 }
 
-/// What clients have sent: scripts, and the PING before one. The time of a script has that of the
-/// commands within it.
+/// The commands that clients sent: scripts and PINGs. The time of a script includes the commands
+/// within it.
 #[derive(Clone, Copy)]
 struct Counts {
     sent: f64,

@@ -311,7 +311,7 @@ impl Shared {
         let (key, nonce, token) = (lock.key(), lock.nonce(), lock.fencing_token());
         let was_watched = match forced {
             Some(note) => self.holds.force(key, nonce, token, note),
-            // Without a deadline it is not held here any more, which is so some time after it.
+            // A lock without a deadline is no longer held here: its deadline has passed.
             None if lock.deadline().is_none_or(|deadline| deadline <= now) => {
                 self.holds.expire(key, nonce, token)
             }

@@ -64,7 +64,8 @@ impl Core {
                 }
             }
             Event::Lost { nonce, key, token, forced } => {
-                // A waiter was granted the key as one of a former process, which got the grant.
+                // The key may have been granted to a former process under a waiter's nonce: the
+                // waiter is queued again.
                 self.forgotten(now, nonce);
                 self.lost(Lock::new(key, nonce, token, None), forced);
             }

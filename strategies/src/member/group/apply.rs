@@ -174,9 +174,9 @@ impl Group {
     }
 
     /// Refuses a message whose entries or snapshot do not decode: in the log they would stop the
-    /// member. Those of another version pass, to stop it with an error that says so. An entry is
-    /// decoded again when it is applied. A snapshot is kept decoded until the turn installs it: of
-    /// a large table that takes long.
+    /// member. Messages of another version pass: applying them stops the member with an error that
+    /// names the version. An entry is decoded again when it is applied. A decoded snapshot is kept
+    /// until the turn installs it, because a large table takes long to decode.
     pub(super) fn check_payloads(&mut self, message: &Message) -> Result<(), Invalid> {
         let is_malformed = |entry| matches!(read(entry), Err(DecodeError::Malformed));
         if message.get_entries().iter().any(is_malformed) {

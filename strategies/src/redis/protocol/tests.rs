@@ -105,7 +105,7 @@ fn poll_replies_follow_their_nonces() {
 
 #[test]
 fn grant_counts_from_its_stamps() {
-    // The second is of a clock that was stepped back between the two.
+    // In the second pair the clock was stepped back between the two stamps.
     for (stamps, waited) in [("100 400", 300), ("100 50", 0)] {
         let grant = published(format!("1 {} 9 {stamps} 5000", nonce(7)).as_bytes());
         assert_eq!(grant.unwrap().waited, Duration::from_micros(waited));

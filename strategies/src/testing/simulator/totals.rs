@@ -30,7 +30,7 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// Adds those of another run.
+    /// Adds the totals of another run.
     pub(super) fn add(&mut self, other: &Self) {
         self.events += other.events;
         self.virtual_time += other.virtual_time;
