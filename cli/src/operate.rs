@@ -89,10 +89,9 @@ fn token(text: &str) -> Result<u64, &'static str> {
 /// `gaggle list`.
 pub(crate) fn list(args: ListArgs) -> Result<ExitCode, Failure> {
     run(&args.server, async |locker| {
-        let options = ListOptions::default().prefix(&*args.prefix);
         let is_filtered = args.filter.is_set();
-        let page_limit = if is_filtered { PAGE_MAX } else { args.limit.clamp(1, PAGE_MAX) };
-        let mut options = options.limit(page_limit);
+        // Not `--limit`: a Redis reads as many keys of the database in one step.
+        let mut options = ListOptions::default().prefix(&*args.prefix).limit(PAGE_MAX);
         // Two pages can have one key.
         let (mut seen, mut unreadable, mut table) = (BTreeSet::new(), 0, Table::default());
         loop {
