@@ -23,26 +23,28 @@ const MISSING_KEY: &str = "the key is missing: gaggle run <KEY> -- <COMMAND>, or
 pub(crate) struct Args {
     #[command(flatten)]
     pub(super) server: UrlArgs,
-    /// Wait this long for the Redis and the key, as 500ms, 5s or forever; 0 is --try
+    /// Wait this long for the Redis and the key, as 500ms, at most 24h, or forever; 0 is --try
     /// [default: 5s; 1s with --try].
     #[arg(long, value_name = "DURATION", value_parser = span::max_wait)]
     max_wait: Option<MaxWait>,
-    /// Wait only for the Redis: run the command if the key is free now.
+    /// Wait only for the Redis: run the command if the key is free now. Without it, each machine
+    /// that starts a scheduled job waits for its turn and runs it.
     #[arg(long = "try")]
     try_now: bool,
-    /// The lease, which is extended while the command runs: after a crash of this machine the key
-    /// is free after this long.
+    /// The lease, 100ms to 24h, which is extended while the command runs: after a crash of this
+    /// machine the key is free after this long.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = span::lease)]
     duration: Duration,
-    /// End the command after this long.
+    /// End the command after this long, 100ms to 8760h.
     #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = span::max_hold)]
     max_hold: Duration,
     /// The time between SIGTERM and SIGKILL: at most half of --duration, and 1s after a sudden loss
     /// [default: a quarter of --duration, at most 5s].
     #[arg(long, value_name = "DURATION", value_parser = span::any)]
     kill_after: Option<Duration>,
-    /// Keep the key for at least this long, and until its lease ends, also if the command ends
-    /// earlier. Machines whose clocks differ by less than this run a scheduled job once.
+    /// Keep the key for at least this long (at most 24h), and until its lease ends, also if the
+    /// command ends earlier. With --try, machines whose clocks differ by less than this run a
+    /// scheduled job once.
     #[arg(long, value_name = "DURATION", value_parser = span::at_least)]
     at_least: Option<Duration>,
     /// A name that others see as the holder, beside host and process id.
