@@ -82,8 +82,8 @@ use crate::Locker;
 /// | `tls_ca`, `tls_cert`, `tls_key` | none | `+tcp`: PEM files for TLS 1.3 between the members |
 /// | `secret_file` | none | `+tcp`: a file with a secret that all members share |
 /// | `insecure` | `false` | `true` lets `+tcp` listen beyond loopback, in plain text |
-/// | `heartbeat` | `50ms` | how often a leader sends a heartbeat |
-/// | `election_timeout` | `150ms..300ms` | how long a follower waits for a leader |
+/// | `heartbeat` | `50ms` | how often a leader sends a heartbeat, 5 ms to 1 s |
+/// | `election_timeout` | `150ms..300ms` | wait of a follower for a leader, at least 3 heartbeats |
 /// | `request_timeout` | `1s` | how long unlock, extend and `try_now` wait for a reply |
 /// | `outside_max` | none | longest lease of a lock transferred to a process that is no member |
 ///

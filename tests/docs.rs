@@ -107,6 +107,24 @@ fn pages_are_short() {
     }
 }
 
+/// The section names that page for the bounds and the dates.
+#[test]
+fn figures_of_the_readme_are_those_of_verification() {
+    let (readme, page) =
+        (read(&root().join("README.md")), read(&root().join("docs/verification.md")));
+    let (_, rest) = readme.split_once("\n## Why trust it\n").unwrap();
+    let (section, _) = rest.split_once("\n## ").unwrap();
+    let words = |text: &str| -> Vec<String> {
+        let ends = |c: char| !c.is_alphanumeric();
+        text.split_whitespace().map(|word| word.trim_matches(ends).to_owned()).collect()
+    };
+    let (mut figures, known) = (words(section), words(&page));
+    figures.retain(|word| word.contains(|c: char| c.is_ascii_digit()));
+    assert!(figures.len() > 6, "{figures:?}");
+    figures.retain(|figure| !known.contains(figure));
+    assert!(figures.is_empty(), "not in docs/verification.md: {figures:?}");
+}
+
 #[test]
 fn readme_is_short() {
     let lines = read(&root().join("README.md")).lines().count();

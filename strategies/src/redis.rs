@@ -68,9 +68,8 @@ use crate::{
 /// # }
 /// ```
 ///
-/// It works with Redis 7 and later; Valkey replies alike, and is not tested. It belongs to the
-/// runtime in which it was opened, which drives its connection; when that runtime ends, calls end
-/// with [`Error::Closed`].
+/// It works with Redis 7 and later; Valkey replies alike. It belongs to the runtime in which it was
+/// opened, which drives its connection; when that runtime ends, calls end with [`Error::Closed`].
 ///
 /// # Guarantees
 ///

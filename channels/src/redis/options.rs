@@ -27,7 +27,7 @@ pub struct RedisOptions {
 }
 
 impl RedisOptions {
-    /// A node on the Redis at `redis://[user:password@]host[:port][/db]`. `cluster`, of 1 to 64
+    /// A node on the Redis at `redis://[[user]:password@]host[:port][/db]`. `cluster`, of 1 to 64
     /// bytes, keeps clusters that share a Redis apart.
     #[must_use]
     pub fn new(url: impl Into<String>, cluster: impl Into<String>, name: NodeName) -> Self {
@@ -43,7 +43,7 @@ impl RedisOptions {
         }
         check_login(&self.url).map_err(|problem| invalid("url", problem.into()))?;
         // Not the parser's error: any part of the URL may be a part of a password.
-        let expected = "not of the form redis://[user:password@]host[:port][/db]";
+        let expected = "not of the form redis://[[user]:password@]host[:port][/db]";
         self.url.as_str().into_connection_info().map_err(|_| invalid("url", expected.into()))
     }
 }

@@ -81,7 +81,7 @@ impl From<&Client> for RedisOptions {
 }
 
 impl RedisOptions {
-    /// The defaults for the server at `redis://[user:password@]host[:port][/db]`, over TLS at
+    /// The defaults for the server at `redis://[[user]:password@]host[:port][/db]`, over TLS at
     /// `rediss://…` with the feature `tls`, or on the Unix socket `redis+unix:///path[?db=0]`.
     #[must_use]
     pub fn new(url: impl Into<String>) -> Self {

@@ -71,7 +71,7 @@ impl Server {
     }
 }
 
-pub(super) const URL: &str = "redis://[user:password@]host[:port][/db]";
+pub(super) const URL: &str = "redis://[[user]:password@]host[:port][/db]";
 
 pub(super) fn invalid(value: String, limit: &str) -> Error {
     Error::InvalidOptions { field: "url", value, limit: limit.into() }
