@@ -1,74 +1,5 @@
-//! Goal: every bound holds, is named by its refusal, and breaks no other rule when it is reached.
+//! Goal: the floor stands in for forgotten ends, and ends itself.
 use super::*;
-
-fn small() -> Bench {
-    Bench::with(TableConfig {
-        group: GROUP,
-        waiters_per_key_max: 2,
-        keys_max: 2,
-        nonces_max: 5,
-        ..TableConfig::default()
-    })
-}
-
-fn limit(nonce: u128, what: Bound, limit: u64) -> String {
-    format!("refused {nonce} {:?}", Refusal::Limit { what, limit })
-}
-
-#[test]
-fn surplus_waiter_alone_is_refused() {
-    let mut bench = small();
-    bench.lock(0, 1, 100, Wait::No);
-    bench.lock(0, 2, 100, Wait::Forever);
-    bench.lock(0, 3, 100, Wait::Forever);
-    let refused = bench.lock(0, 4, 100, Wait::Forever);
-    assert_eq!(refused, [limit(4, Bound::WaitersPerKey, 2)]);
-    assert_eq!(bench.lock(0, 4, 100, Wait::No), ["refused 4 Held"]);
-    bench.unlock(1, 2);
-    assert_eq!(bench.lock(1, 4, 100, Wait::Forever), ["queued 4"]);
-}
-
-#[test]
-fn surplus_key_needs_another_freed() {
-    let mut bench = small();
-    bench.apply(0, &lock_of("a", 1, 100));
-    bench.apply(0, &lock_of("b", 2, 100));
-    assert_eq!(bench.texts(0, &lock_of("c", 3, 100)), [limit(3, Bound::Keys, 2)]);
-    assert_eq!(bench.texts(0, &lock_of("a", 3, 100)), ["queued 3"]);
-    bench.apply(1, &unlock("b", 2, false));
-    assert_eq!(bench.texts(1, &lock_of("c", 4, 100)), ["granted 4 token 3 at 1 until 101"]);
-    assert_eq!(bench.table.sizes().keys, 2);
-}
-
-#[test]
-fn full_memory_refuses_and_evicts_nothing() {
-    // contract rule 6
-    let mut bench = small();
-    for nonce in 1..=5 {
-        bench.unlock(0, nonce);
-    }
-    assert_eq!(bench.lock(0, 6, 100, Wait::No), [limit(6, Bound::Nonces, 5)]);
-    assert_eq!(bench.lock(0, 1, 100, Wait::No), ["refused 1 Spent(Withdrawn)"]);
-    assert_eq!(bench.remembered(), 5);
-    bench.lock(30_001, 6, 100, Wait::No);
-    assert_eq!(bench.holder(), Some(6));
-}
-
-#[test]
-fn accepted_lock_has_memory_for_its_end() {
-    // contract rule 6
-    let mut bench = small();
-    bench.lock(0, 1, 100, Wait::No);
-    bench.lock(0, 2, 100, Wait::Forever);
-    for nonce in 3..=5 {
-        bench.unlock(0, nonce);
-    }
-    bench.unlock(1, 1);
-    bench.noop(101);
-    assert_eq!(bench.table.knows(Nonce::from_u128(1)), Some(Known::Ended(Ended::Unlocked)));
-    assert_eq!(bench.table.knows(Nonce::from_u128(2)), Some(Known::Ended(Ended::Expired)));
-    assert_eq!(bench.remembered(), 5);
-}
 
 #[test]
 fn floor_covers_forgotten_withdrawals() {
@@ -100,14 +31,4 @@ fn floor_ends_when_age_refuses() {
     bench.noop(31_001);
     assert!(bench.table.snapshot().len() < with_floor);
     assert!(with_floor > empty);
-}
-
-#[test]
-fn first_token_is_forced_into_its_limits() {
-    for (requested, first) in [(0, 1), (1, 1), (u64::MAX, 1 << 63)] {
-        let config = TableConfig { first_token: requested, ..TableConfig::default() };
-        let mut bench = Bench::with(config);
-        bench.lock(0, 1, 100, Wait::No);
-        assert_eq!(bench.table.last_token(), first);
-    }
 }

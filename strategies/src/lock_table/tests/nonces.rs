@@ -38,38 +38,6 @@ fn lock_after_its_end_grants_nothing() {
 }
 
 #[test]
-fn forgetting_unlock_leaves_nothing() {
-    // contract rule 6, last sentence
-    let mut bench = Bench::new();
-    bench.lock(0, 1, 100, Wait::No);
-    bench.lock(0, 2, 100, Wait::Forever);
-    bench.apply(1, &unlock("k", 2, true));
-    bench.apply(1, &unlock("k", 1, true));
-    bench.apply(1, &unlock("k", 3, true));
-    assert_eq!(bench.table.sizes(), Sizes::default());
-    bench.unlock(2, 4);
-    bench.apply(2, &unlock("k", 4, true));
-    assert_eq!(bench.table.knows(Nonce::from_u128(4)), Some(Known::Ended(Ended::Withdrawn)));
-}
-
-#[test]
-fn nonce_cannot_take_a_second_key() {
-    let mut bench = Bench::new();
-    bench.lock(0, 1, 100, Wait::No);
-    bench.lock(0, 2, 100, Wait::Forever);
-    bench.apply(0, &lock_of("y", 3, 100));
-    for (key, nonce) in [("x", 1), ("y", 1), ("x", 2), ("y", 2)] {
-        let refused = bench.texts(0, &lock_of(key, nonce, 100));
-        assert_eq!(refused, [format!("refused {nonce} Spent(Unknown)")]);
-        assert_eq!(
-            bench.texts(0, &unlock(key, nonce, false)),
-            [format!("unlocked {nonce} Unknown")]
-        );
-    }
-    assert_eq!((bench.table.sizes().keys, bench.waiters(), bench.remembered()), (2, 1, 0));
-}
-
-#[test]
 fn memory_and_age_are_exactly_complementary() {
     // contract rule 6: ended at 1000; its LOCK cannot have seen a later time than that
     let mut bench = Bench::new();
@@ -82,26 +50,6 @@ fn memory_and_age_are_exactly_complementary() {
     assert_eq!(bench.remembered(), 0);
     bench.apply(last + 1, &seen(2, GROUP, 1001));
     assert_eq!(bench.holder(), Some(2), "an unknown one of that age");
-}
-
-#[test]
-fn lock_of_another_group_is_stale() {
-    // contract rule 6
-    let mut bench = Bench::new();
-    bench.noop(500);
-    assert_eq!(bench.texts(0, &seen(1, GROUP + 1, 500)), ["refused 1 Stale"]);
-    bench.apply(0, &seen(1, GROUP, 500));
-    assert_eq!(bench.holder(), Some(1), "repeated with that time it is accepted");
-}
-
-#[test]
-fn age_of_a_known_nonce_does_not_count() {
-    let mut bench = Bench::new();
-    bench.lock(0, 1, 100_000, Wait::No);
-    bench.lock(0, 2, 100_000, Wait::Forever);
-    let late = bench.texts(90_000, &seen(1, GROUP, 0));
-    assert_eq!(late, ["granted 1 token 1 at 0 until 100000"]);
-    assert_eq!(bench.texts(90_000, &seen(2, GROUP + 1, 0)), ["queued 2"]);
 }
 
 #[test]

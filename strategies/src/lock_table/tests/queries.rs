@@ -48,12 +48,3 @@ fn scan_goes_on_behind_a_key_that_became_free() {
     let stayed: Vec<String> = (20..40).map(|number| format!("a/{number}")).collect();
     assert!(stayed.iter().all(|key| keys.iter().any(|found| **found == **key)), "{keys:?}");
 }
-
-#[test]
-fn inspection_has_the_age_of_the_grant() {
-    let mut bench = Bench::new();
-    bench.lock(5, 1, 60_000, Wait::No);
-    bench.noop(35);
-    let found = bench.table.inspect(&"k".into()).unwrap();
-    assert_eq!((found.held_for.as_millis(), found.remaining.as_millis()), (30, 59_970));
-}

@@ -23,17 +23,6 @@ fn waiters_are_granted_in_fifo_order() {
 }
 
 #[test]
-fn grant_has_waiters_lease_and_process() {
-    let mut bench = Bench::new();
-    bench.lock(0, 1, 100, Wait::No);
-    let waiter = LockRequest { process: ProcessId(4), ..request(2, 33, Wait::Forever) };
-    bench.apply(0, &Command::Lock(waiter));
-    bench.unlock(10, 1);
-    let Grant { process, expires_at, .. } = bench.grant();
-    assert_eq!((process, expires_at), (ProcessId(4), ClusterTime(43)));
-}
-
-#[test]
 fn expired_waiter_is_never_granted() {
     // contract rule 7
     let mut bench = Bench::new();
@@ -50,26 +39,6 @@ fn expired_waiter_is_never_granted() {
 }
 
 #[test]
-fn late_stamp_skips_dead_waiters() {
-    // contract rule 7: the lease ended at 100, but at the stamp itself the head is dead
-    let mut bench = Bench::new();
-    bench.lock(0, 1, 100, Wait::No);
-    bench.lock(0, 2, 100, Wait::Ms(150));
-    assert_eq!(bench.noop(160), ["dropped 2", "expired 1 token 1"]);
-    assert_eq!(bench.table.sizes().keys, 0);
-}
-
-#[test]
-fn withdrawn_waiter_is_skipped() {
-    // contract rule 7
-    let mut bench = Bench::new();
-    bench.lock(0, 1, 100, Wait::No);
-    enqueue(&mut bench, 2..=3);
-    assert_eq!(bench.unlock(1, 2), ["unlocked 2 Waited"]);
-    assert_eq!(bench.unlock(2, 1)[1], "granted 3 token 2 at 2 until 102");
-}
-
-#[test]
 fn repeated_lock_keeps_its_position() {
     // contract rule 6
     let mut bench = Bench::new();
@@ -79,33 +48,6 @@ fn repeated_lock_keeps_its_position() {
     assert_eq!(bench.lock(5, 2, 100, Wait::No), ["queued 2"], "also when it would not wait");
     assert_eq!(bench.waiters(), 2);
     assert_eq!(bench.unlock(6, 1)[1], "granted 2 token 2 at 6 until 106");
-}
-
-#[test]
-fn repeated_lock_shortens_no_wait() {
-    let mut bench = Bench::new();
-    bench.lock(0, 1, 1000, Wait::No);
-    bench.lock(0, 2, 100, Wait::Ms(50));
-    bench.lock(10, 2, 100, Wait::Ms(60));
-    bench.lock(20, 2, 100, Wait::Ms(1));
-    assert_eq!(bench.noop(69), NOTHING);
-    assert_eq!(bench.noop(70), ["dropped 2"]);
-    bench.lock(80, 3, 100, Wait::Ms(50));
-    bench.lock(80, 3, 100, Wait::Forever);
-    bench.lock(80, 3, 100, Wait::Ms(10));
-    assert_eq!(bench.noop(999), NOTHING, "an unbounded wait is the longest");
-}
-
-#[test]
-fn waiter_follows_its_latest_process() {
-    let mut bench = Bench::new();
-    bench.lock(0, 1, 100, Wait::No);
-    enqueue(&mut bench, 2..=2);
-    let moved = LockRequest { process: ProcessId(8), ..request(2, 100, Wait::Forever) };
-    bench.apply(1, &Command::Lock(moved));
-    assert_eq!(bench.table.processes_waiting().collect::<Vec<_>>(), [ProcessId(8)]);
-    assert_eq!(bench.texts(2, &drop_waiters(1)), NOTHING);
-    assert_eq!(bench.texts(2, &drop_waiters(8)), ["dropped 2"]);
 }
 
 #[test]
@@ -125,18 +67,6 @@ fn silent_process_loses_only_waiters() {
     assert_eq!(bench.texts(1, &drop_waiters(1)), odd);
     assert_eq!(bench.holder(), Some(1), "the hold of the same process stays until its end");
     assert_eq!(bench.unlock(2, 1)[1], "granted 2 token 2 at 2 until 102");
-}
-
-#[test]
-fn dropped_waiter_returns_at_the_tail() {
-    // contract rule 7
-    let mut bench = Bench::new();
-    bench.lock(0, 1, 100, Wait::No);
-    enqueue(&mut bench, 2..=2);
-    bench.apply(1, &drop_waiters(1));
-    enqueue(&mut bench, 3..=3);
-    enqueue(&mut bench, 2..=2);
-    assert_eq!(bench.unlock(2, 1)[1], "granted 3 token 2 at 2 until 102");
 }
 
 /// The bound is generous: a step that scans the queue takes minutes here.
