@@ -9,7 +9,7 @@ use gaggle_strategies::{
     lock_table::ClusterTime,
 };
 
-use super::{Bounds, Fault, LEASE_TICKS, TICK_MS, past::Cmd};
+use super::{LEASE_TICKS, TICK_MS, past::Cmd};
 
 /// A client's clock is as slow against cluster time as the default drift allows: 1 %.
 const CLIENT_TICK_MS: u64 = 990;
@@ -38,7 +38,7 @@ pub(crate) enum Request {
     No,
     /// In flight.
     Sent,
-    /// In the log, or at the resource.
+    /// In the log.
     Arrived,
     Completed,
 }
@@ -55,9 +55,6 @@ pub(crate) struct Client {
     /// Whether its UNLOCK is.
     pub(crate) unlocked: bool,
     pub(crate) extend: Request,
-    pub(crate) write: Request,
-    /// Of its grant, or of its write in flight.
-    token: u8,
     /// In milliseconds of its own clock, while it holds.
     deadline: u32,
 }
@@ -79,11 +76,6 @@ fn local(tick: u8) -> Instant {
 fn millis(instant: Instant) -> u32 {
     // Rounded up: never less belief than the library's own deadline gives.
     u32::try_from(instant.since_origin().as_nanos().div_ceil(1_000_000)).unwrap()
-}
-
-fn drift(bounds: &Bounds) -> Drift {
-    let trusts = bounds.has(Fault::DriftIgnored);
-    if trusts { Drift::from_ppm(0).unwrap() } else { Drift::default() }
 }
 
 impl Client {
@@ -109,17 +101,12 @@ impl Client {
 
     /// Receives a grant. Returns false if the grant has run out by its own clock: then nothing
     /// happens.
-    pub(crate) fn receive(&mut self, granted: &Granted, tick: u8, bounds: &Bounds) -> bool {
+    pub(crate) fn receive(&mut self, granted: &Granted, tick: u8) -> bool {
         let now = local(tick);
         let waited = Duration::from_millis(granted.granted_at.since(granted.asked_at));
-        let deadline = if bounds.has(Fault::DeadlineFromReply) {
-            now.after(LEASE).before(drift(bounds).over(LEASE))
-        } else {
-            granted_deadline(local(self.sent), now, waited, LEASE, drift(bounds))
-        };
+        let deadline = granted_deadline(local(self.sent), now, waited, LEASE, Drift::default());
         self.phase = Phase::Holding;
         self.sent = 0;
-        self.token = granted.token;
         self.deadline = millis(deadline);
         self.believes(tick)
     }
@@ -131,28 +118,18 @@ impl Client {
     }
 
     /// Receives the reply that the lease was extended.
-    pub(crate) fn receive_extended(&mut self, bounds: &Bounds) {
+    pub(crate) fn receive_extended(&mut self) {
         let present = Instant::from_origin(Duration::from_millis(self.deadline.into()));
-        let deadline = extended_deadline(Some(present), local(self.sent), LEASE, drift(bounds));
+        let deadline = extended_deadline(Some(present), local(self.sent), LEASE, Drift::default());
         self.deadline = millis(deadline);
         self.extend = Request::Completed;
         self.sent = 0;
     }
 
-    /// Unlocks, withdraws or dies: from here on it believes nothing. A write in flight still
-    /// arrives.
+    /// Unlocks, withdraws or dies: from here on it believes nothing.
     pub(crate) fn stop(&mut self, phase: Phase) {
         self.phase = phase;
         self.sent = 0;
         self.deadline = 0;
-        if self.write != Request::Sent {
-            self.token = 0;
-        }
-    }
-
-    /// Its write arrives, with this token.
-    pub(crate) fn land(&mut self) -> u8 {
-        self.write = Request::Arrived;
-        if self.phase == Phase::Holding { self.token } else { std::mem::take(&mut self.token) }
     }
 }

@@ -22,10 +22,9 @@ pub(crate) mod rules {
     pub(crate) const SNAPSHOT: &str = "a table restored on the way comes to the same";
     pub(crate) const ONE_BELIEVER: &str = "no two clients believe that they hold";
     pub(crate) const BELIEVER_HOLDS: &str = "a client that believes holds";
-    pub(crate) const RESOURCE: &str = "the resource takes no smaller token after a greater";
 }
 
-/// The model: a group, its clients with clocks of their own, and a fenced resource.
+/// The model: a group, and its clients with clocks of their own.
 #[derive(Clone, Debug)]
 pub(crate) struct Group {
     bounds: Bounds,
@@ -43,15 +42,12 @@ pub(crate) struct State {
     clock: u8,
     clients: [Client; CLIENTS_MAX],
     past: Arc<Past>,
-    /// The greatest token that the resource took.
-    resource: u8,
-    resource_fell: bool,
 }
 
 impl State {
     fn parts(&self) -> impl PartialEq + Hash + '_ {
-        let Self { tick, clock, clients, past, resource, resource_fell } = self;
-        (tick, clock, clients, &past.log, resource, resource_fell)
+        let Self { tick, clock, clients, past } = self;
+        (tick, clock, clients, &past.log)
     }
 
     fn believers(&self) -> impl Iterator<Item = u8> + '_ {
@@ -93,10 +89,6 @@ pub(crate) enum Action {
     /// It sends its UNLOCK: done, or no longer waiting.
     Unlock(usize),
     Die(usize),
-    /// It sends a write with its token to the resource.
-    Write(usize),
-    /// The write arrives.
-    Land(usize),
 }
 
 impl Group {
@@ -186,12 +178,6 @@ impl Group {
             if believes && client.extend == Request::Arrived && state.past.extended[index] {
                 actions.push(Action::ReceiveExtended(index));
             }
-            if believes && bounds.writes && client.write == Request::No {
-                actions.push(Action::Write(index));
-            }
-            if client.write == Request::Sent {
-                actions.push(Action::Land(index));
-            }
         }
     }
 
@@ -223,28 +209,14 @@ impl Group {
                 state.clients[client].lock(state.tick, seen);
             }
             Action::Receive(client, granted) => {
-                let tick = state.tick;
-                return state.clients[client].receive(&granted, tick, &self.bounds).then_some(());
+                return state.clients[client].receive(&granted, state.tick).then_some(());
             }
             Action::Extend(client) => state.clients[client].extend(state.tick),
-            Action::ReceiveExtended(client) => state.clients[client].receive_extended(&self.bounds),
+            Action::ReceiveExtended(client) => state.clients[client].receive_extended(),
             Action::Unlock(client) => state.clients[client].stop(Phase::Ended),
             Action::Die(client) => state.clients[client].stop(Phase::Dead),
-            Action::Write(client) => state.clients[client].write = Request::Sent,
-            Action::Land(client) => self.land(state, client),
         }
         Some(())
-    }
-
-    fn land(&self, state: &mut State, client: usize) {
-        let token = state.clients[client].land();
-        if token < state.resource {
-            if !self.bounds.has(Fault::TokenNotChecked) {
-                return self.note(seen::LATE_WRITE_REFUSED);
-            }
-            state.resource_fell = true;
-        }
-        state.resource = token;
     }
 }
 
@@ -258,8 +230,6 @@ impl Model for Group {
             clock: 0,
             clients: [Client::default(); CLIENTS_MAX],
             past: Arc::new(Past::empty(&self.bounds)),
-            resource: 0,
-            resource_fell: false,
         }]
     }
 
@@ -291,7 +261,6 @@ impl Model for Group {
             always(rules::BELIEVER_HOLDS, |_, s| {
                 s.believers().all(|index| Some(index) == s.past.holder())
             }),
-            always(rules::RESOURCE, |_, s| !s.resource_fell),
         ]
     }
 }

@@ -32,7 +32,6 @@ pub(crate) mod seen {
     pub(crate) const GRANTED_BY_UNLOCK: &str = "an unlock granted the key to a waiter";
     pub(crate) const WAITER_WITHDRAWN: &str = "a waiter withdrew";
     pub(crate) const NONCE_FORGOTTEN: &str = "a nonce was forgotten";
-    pub(crate) const LATE_WRITE_REFUSED: &str = "the resource refused a late write";
     pub(crate) const HOLDER_GAVE_UP_FIRST: &str = "a holder gave up before its lease ended";
     pub(crate) const LEADER_CLOCK_BEHIND: &str = "a new leader's clock was behind the former's";
 }
