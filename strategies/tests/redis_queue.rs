@@ -12,50 +12,6 @@ use gaggle_channels::testing::Proxy;
 use gaggle_strategies::{Error, KeyedMutex, LockOptions, Redis, RedisOptions};
 use redis_support::{Doomed, Server, at_once, ms, patient, secs, take};
 
-/// A queued LOCK has its reply, so its wait is not a request without a reply.
-#[tokio::test]
-async fn wait_outlasts_the_request_timeout() {
-    let server = Server::start().await;
-    let redis = Redis::open(server.options().request_timeout(ms(200))).await.unwrap();
-    let held = take(&redis, "k", secs(20)).await;
-    let unlocking = async {
-        tokio::time::sleep(ms(700)).await;
-        redis.unlock(&held).await.unwrap();
-    };
-    let (lock, ()) = tokio::join!(redis.lock("k", patient()), unlocking);
-    redis.unlock(&lock.unwrap()).await.unwrap();
-    let held = take(&redis, "k", secs(20)).await;
-    let ended = redis.lock("k", patient().max_wait(ms(700))).await;
-    assert!(matches!(ended, Err(Error::TimedOut(_))), "{ended:?}");
-    redis.unlock(&held).await.unwrap();
-    assert_eq!(server.residue().await, Vec::<String>::new());
-}
-
-#[tokio::test]
-async fn head_gets_a_dead_holders_key() {
-    let server = Server::start().await;
-    let redis = server.open().await;
-    let doomed = Doomed::start();
-    let options = server.options();
-    let started = doomed
-        .run(async move {
-            let redis = Redis::open(options).await.unwrap();
-            let started = Instant::now();
-            take(&redis, "k", ms(300)).await;
-            std::mem::forget(redis);
-            started
-        })
-        .await;
-    doomed.die();
-    let requested = Instant::now();
-    let next = redis.lock("k", patient()).await.unwrap();
-    let granted = Instant::now();
-    let (held, waited) = (granted - started, granted - requested);
-    // Its regular check is due 800 ms after it queued, or later.
-    assert!(held >= ms(290) && waited < ms(800), "at the known expiry: {held:?} {waited:?}");
-    redis.unlock(&next).await.unwrap();
-}
-
 #[tokio::test]
 async fn keys_expire_without_clients() {
     let server = Server::start().await;
@@ -83,22 +39,6 @@ async fn keys_expire_without_clients() {
         assert!(Instant::now() < limit, "left: {:?}", server.keys().await);
         tokio::time::sleep(ms(20)).await;
     }
-}
-
-#[tokio::test]
-async fn reply_grants_to_its_own_process() {
-    let server = Server::start().await;
-    let redis = Arc::new(server.open().await);
-    let held = take(&redis, "k", secs(20)).await;
-    let waiting = tokio::spawn({
-        let redis = redis.clone();
-        async move { redis.lock("k", patient()).await.unwrap() }
-    });
-    server.queued("k", 1).await;
-    let published = server.calls("publish").await;
-    redis.unlock(&held).await.unwrap();
-    waiting.await.unwrap();
-    assert_eq!(server.calls("publish").await, published);
 }
 
 #[tokio::test]

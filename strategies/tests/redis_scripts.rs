@@ -86,20 +86,6 @@ async fn lock_older_than_nonce_memory_is_refused() {
     }
 }
 
-/// Contract, rule 7: its deadline is far.
-#[tokio::test]
-async fn waiter_of_a_silent_process_is_skipped() {
-    let mut scripts = Scripts::start().await;
-    scripts.lock(1, 60_000, 0, false).await;
-    scripts.lock(2, 60_000, 60_000, false).await;
-    let silent = format!("@{:032x}", 1);
-    let _: Value = scripts.server.command(&["HSET", WAITERS, &silent, "1"]).await;
-    let arguments = [NEVER, &hex(3), "60000", "60000", "-", "1 host -"];
-    scripts.run(LOCK, 2, &arguments).await;
-    scripts.run(UNLOCK, 2, &[&hex(1), "-"]).await;
-    assert_eq!(scripts.holder().await, Some(hex(3)));
-}
-
 /// Contract, rule 6: each copy counts its wait to the same end.
 #[tokio::test]
 async fn copy_of_a_waiting_lock_is_a_sign_of_life() {
@@ -313,6 +299,7 @@ async fn dead_waiters_keep_no_key_from_callers_that_do_not_wait() {
     assert_eq!(scripts.number(&["EXISTS", QUEUE, WAITERS]).await, 0);
 }
 
+/// Contract, rule 7: both wait without end.
 #[tokio::test]
 async fn silent_process_beside_active_is_skipped() {
     let mut scripts = with_silent_waiters(&[(2, 4_000), (3, 1_000)]).await;

@@ -50,6 +50,7 @@ async fn unlock_grants_and_publishes_the_lease() {
         let grant = format!("{grant} 30000");
         let own = if ours { format!(" {grant}") } else { String::new() };
         assert_eq!(reply.join(" "), format!("{} held{own}", words[4]));
+        assert_eq!(scripts.server.calls("publish").await, u64::from(!ours));
         if !ours {
             let message = tokio::time::timeout(ms(5_000), published.on_message().next()).await;
             let message = message.unwrap().unwrap();
