@@ -84,7 +84,6 @@ macro_rules! assert_error {
 
 mod basics;
 mod clocks;
-mod closing;
 mod ending;
 mod shards;
 mod waits;

@@ -62,24 +62,6 @@ async fn watch_fires_at_lease_end_and_later() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watch_fires_when_another_unlocks() {
-    let local = local();
-    let lock = local.lock("k", options(1000, 0)).await.unwrap();
-    let watch = local.watch(&lock);
-    local.unlock(&lock.clone()).await.unwrap();
-    assert!(watch.is_lost());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_release_hands_the_key_on() {
-    let local = local();
-    let lock = local.lock("k", options(1000, 0)).await.unwrap();
-    let next = waiting(&local, "k", forever(1000)).await;
-    local.release(&lock);
-    next.now_or_never().unwrap().unwrap();
-}
-
-#[tokio::test(start_paused = true)]
 async fn unlocked_unread_grant_is_not_returned() {
     let local = local();
     let first = local.lock("k", options(1000, 0)).await.unwrap();

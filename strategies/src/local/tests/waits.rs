@@ -103,16 +103,6 @@ async fn less_than_half_after_wait_is_withdrawn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn too_short_lease_is_withdrawn() {
-    let local = local();
-    for duration in [1, 2] {
-        assert_error!(local.lock("k", options(duration, 100)).await, Error::TimedOut(_));
-        assert_empty(&local);
-    }
-    local.lock("k", options(3, 100)).await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
 async fn timed_out_head_yields_to_the_next() {
     // contract rule 3: the next waiter planned its look when another head was before it
     let local = local();
@@ -125,4 +115,17 @@ async fn timed_out_head_yields_to_the_next() {
     assert_error!(head, Error::TimedOut(_));
     let waited = granted.since(begun);
     assert!((ms(300)..ms(303)).contains(&waited), "{waited:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn grant_polled_after_close_is_closed() {
+    // contract rule 11
+    let local = local();
+    let lock = local.lock("k", options(1000, 0)).await.unwrap();
+    let granted = waiting(&local, "k", forever(1000)).await;
+    local.unlock(&lock).await.unwrap();
+    local.close().await;
+    assert_error!(local.ready().await, Error::Closed);
+    assert_error!(granted.now_or_never().unwrap(), Error::Closed);
+    assert_empty(&local);
 }
