@@ -8,24 +8,11 @@ mod run_support;
 use std::{
     io::{BufRead as _, BufReader, Read as _, pipe},
     path::Path,
-    process::{Command, Output, Stdio},
+    process::{Command, Stdio},
 };
 
-use run_support::{fill, pid, wait_until};
+use run_support::{fill, finish, pid, tool, wait_until};
 use rustix::process::{Signal, kill_process};
-
-fn gaggle(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_gaggle"));
-    command.args(arguments).stdin(Stdio::null());
-    command.env_remove("RUST_LOG").env_remove("GAGGLE_REDIS");
-    command
-}
-
-fn output(command: &mut Command) -> (String, String, Option<i32>) {
-    let Output { status, stdout, stderr } = command.output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (text(stdout), text(stderr), status.code())
-}
 
 #[test]
 fn help_fits_80_columns() {
@@ -33,7 +20,7 @@ fn help_fits_80_columns() {
     commands.extend(cfg!(feature = "simulator").then_some("simulate"));
     for command in commands {
         for option in ["-h", "--help"] {
-            let (help, ..) = output(gaggle(&[command, option]).env("COLUMNS", "80"));
+            let (_, help, _) = finish(tool(&[command, option]).env("COLUMNS", "80"));
             let too_long = help.lines().find(|line| line.chars().count() > 80);
             // Possible values are not wrapped, but each is short.
             assert_eq!(too_long, None, "{command} {option}: {help}");
@@ -44,7 +31,7 @@ fn help_fits_80_columns() {
 
 #[test]
 fn version_names_the_commit() {
-    let (version, ..) = output(&mut gaggle(&["--version"]));
+    let (_, version, _) = finish(tool(&["--version"]));
     let package = concat!("gaggle ", env!("CARGO_PKG_VERSION"));
     if !Path::new(env!("CARGO_MANIFEST_DIR")).join("../.git").exists() {
         assert!(version.starts_with(package), "{version}");
@@ -52,7 +39,7 @@ fn version_names_the_commit() {
     }
     let mut git = Command::new("git");
     git.args(["-C", env!("CARGO_MANIFEST_DIR"), "rev-parse", "--short=12", "HEAD"]);
-    let (commit, ..) = output(&mut git);
+    let (_, commit, _) = finish(git);
     assert_eq!(version, format!("{package} ({})\n", commit.trim()));
 }
 
@@ -60,11 +47,11 @@ fn version_names_the_commit() {
 fn typing_error_suggests_no_worker_command() {
     for (typed, worker) in [("bench-work", "bench-worker"), ("increment-work", "increment-worker")]
     {
-        let (_, err, code) = output(&mut gaggle(&[typed]));
+        let (code, _, err) = finish(tool(&[typed]));
         assert_eq!(code, Some(2), "{err}");
         assert!(err.contains("unrecognized") && !err.contains(worker), "{err}");
     }
-    let (_, err, _) = output(&mut gaggle(&["benhc"]));
+    let (_, _, err) = finish(tool(&["benhc"]));
     assert!(err.contains("'bench'"), "{err}");
 }
 
@@ -73,11 +60,11 @@ fn empty_redis_variable_counts_as_unset() {
     let increment: &[&str] = &["increment", "--increments", "2", "--work", "1ms"];
     let bench = &["bench", "--strategy", "local", "--duration", "500ms"];
     for arguments in [increment, bench] {
-        let (out, err, code) = output(gaggle(arguments).env("GAGGLE_REDIS", ""));
+        let (code, out, err) = finish(tool(arguments).env("GAGGLE_REDIS", ""));
         assert_eq!(code, Some(0), "{arguments:?}: {out}{err}");
     }
     // An empty option is an error of the user.
-    let (_, err, code) = output(&mut gaggle(&["increment", "--redis", ""]));
+    let (code, _, err) = finish(tool(&["increment", "--redis", ""]));
     assert_eq!(code, Some(2), "{err}");
 }
 
@@ -85,8 +72,8 @@ fn empty_redis_variable_counts_as_unset() {
 fn log_goes_to_stderr_at_its_level() {
     let run = |options: &[&str], log: &str| {
         let small = ["bench", "--channel", "tcp", "--duration", "500ms", "--json", "-"];
-        let mut command = gaggle(&[&small[..], options].concat());
-        let (out, err, code) = output(command.env("RUST_LOG", log));
+        let mut command = tool(&[&small[..], options].concat());
+        let (code, out, err) = finish(command.env("RUST_LOG", log));
         assert_eq!(code, Some(0), "{options:?}: {out}{err}");
         let document: serde_json::Value = serde_json::from_str(&out).expect("JSON without a log");
         assert!(document["runs"].is_array());
@@ -108,7 +95,7 @@ fn log_goes_to_stderr_at_its_level() {
         assert!(err.contains("plan: "), "{err}");
     }
     assert_eq!(run(&["-q"], "info"), "", "neither a plan nor a log");
-    let (_, err, code) = output(gaggle(&["bench"]).env("RUST_LOG", "gaggle=loud"));
+    let (code, _, err) = finish(tool(&["bench"]).env("RUST_LOG", "gaggle=loud"));
     assert_eq!(code, Some(2));
     assert!(err.contains("gaggle: RUST_LOG=gaggle=loud: "), "{err}");
 }
@@ -118,7 +105,7 @@ fn log_goes_to_stderr_at_its_level() {
 fn signal_keeps_the_results_before_it() {
     for (signal, code) in [("-INT", 130), ("-TERM", 143)] {
         let rounds = ["--strategy", "local", "--duration", "200ms", "--rounds", "99"];
-        let mut command = gaggle(&[&["bench"], &rounds[..]].concat());
+        let mut command = tool(&[&["bench"], &rounds[..]].concat());
         let mut run = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(run.stderr.take().unwrap()).lines();
         let progress = lines.find(|line| line.as_ref().unwrap().starts_with("round 1 of 99"));
@@ -138,7 +125,7 @@ fn signal_ends_the_wait_for_a_stalled_reader() {
     let (_reader, writer) = pipe().unwrap();
     fill(&writer);
     let rounds = ["--strategy", "local", "--duration", "200ms", "--rounds", "99"];
-    let mut command = gaggle(&[&["bench"], &rounds[..]].concat());
+    let mut command = tool(&[&["bench"], &rounds[..]].concat());
     let mut run = command.stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(run.stderr.take().unwrap()).lines();
     assert!(lines.any(|line| line.unwrap().starts_with("round 1 of 99")));

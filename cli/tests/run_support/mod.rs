@@ -1,8 +1,9 @@
-//! `gaggle run` as a process, for its tests.
+//! `gaggle`, mostly `gaggle run`, as a process, for its tests.
 
 #![allow(dead_code, clippy::unwrap_used, reason = "each test uses a part, and fails by a panic")]
 
 use std::{
+    borrow::BorrowMut,
     fs::{self, File},
     io::{BufRead as _, BufReader, PipeWriter, Read as _, Write as _},
     os::{fd::AsRawFd as _, unix::fs::OpenOptionsExt as _},
@@ -18,15 +19,26 @@ use rustix::{
 };
 
 pub(crate) fn gaggle(url: &str, arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_gaggle"));
-    command.arg("run").args(arguments).stdin(Stdio::null());
-    command.env_remove("RUST_LOG").env("GAGGLE_URL", url);
+    let mut command = tool(&["run"]);
+    command.args(arguments).env("GAGGLE_URL", url);
     command
 }
 
+/// `gaggle` with these arguments, and without what it reads of the environment.
+pub(crate) fn tool(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gaggle"));
+    command.args(arguments).stdin(Stdio::null());
+    command.env_remove("RUST_LOG").env_remove("GAGGLE_REDIS").env_remove("GAGGLE_URL");
+    command
+}
+
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
 /// The exit code, the standard output and the standard error.
-pub(crate) fn finish(mut command: Command) -> (Option<i32>, String, String) {
-    let Output { status, stdout, stderr } = command.output().unwrap();
+pub(crate) fn finish(mut command: impl BorrowMut<Command>) -> (Option<i32>, String, String) {
+    let Output { status, stdout, stderr } = command.borrow_mut().output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (status.code(), text(stdout), text(stderr))
 }
