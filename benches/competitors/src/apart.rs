@@ -20,7 +20,6 @@ use crate::{
 };
 
 pub(crate) const TOKEN: &str = "BLPOP, RPUSH, 8 processes";
-pub(crate) const ASKING: &str = "BLPOP, RPUSH, PING, 8 processes";
 pub(crate) const POSTGRES: &str = "PostgreSQL, 8 processes";
 const PROCESSES: u32 = 8;
 /// How long the processes have to take up a run before it begins, in nanoseconds.
@@ -90,7 +89,6 @@ pub(crate) fn child(lock: &str, url: &str, task: &str, workload: &str) -> Result
     // measured too.
     Builder::new_current_thread().enable_all().build()?.block_on(async {
         match lock {
-            ASKING => contend(Token::that_asks(url).await?, task, &workload).await,
             TOKEN => contend(Token::open(url).await?, task, &workload).await,
             _ => contend(PostgresSession::open(url).await?, task, &workload).await,
         }

@@ -4,11 +4,12 @@
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::{Ipv4Addr, TcpListener},
-    process::{Child, Command, Stdio},
+    process::{Child, ChildStdout, Command, Stdio},
     time::{Duration, Instant},
 };
 
 use gaggle_workloads::Latency;
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -24,24 +25,52 @@ const SAMPLES: u32 = 9;
 /// A process of this program in another role, that ends with its owner.
 pub(crate) struct Role {
     pub(crate) process: Child,
+    output: BufReader<ChildStdout>,
+    arguments: String,
 }
 
 impl Role {
     /// Starts it and reads the first line that it says.
     pub(crate) fn start(arguments: &[&str]) -> Result<(Self, String), Failed> {
+        let mut role = Self::silent(arguments)?;
+        let line = role.line()?;
+        Ok((role, line))
+    }
+
+    /// Starts one that says nothing unasked.
+    pub(crate) fn silent(arguments: &[&str]) -> Result<Self, Failed> {
         let mut process = Command::new(std::env::current_exe()?)
             .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
         let output = process.stdout.take().expect("its standard output is piped");
-        let role = Self { process };
+        let arguments = format!("{arguments:?}");
+        Ok(Self { process, output: BufReader::new(output), arguments })
+    }
+
+    /// What it says next.
+    fn line(&mut self) -> Result<String, Failed> {
         let mut line = String::new();
-        BufReader::new(output).read_line(&mut line)?;
-        if line.is_empty() {
-            return Err(format!("{arguments:?} ended early").into());
+        self.output.read_line(&mut line)?;
+        match line.trim() {
+            "" => Err(format!("{} ended early", self.arguments).into()),
+            line => Ok(line.to_owned()),
         }
-        Ok((role, line.trim().to_owned()))
+    }
+
+    /// Its reply to a command.
+    pub(crate) fn ask(&mut self, what: &str) -> Result<String, Failed> {
+        writeln!(self.process.stdin.as_mut().expect("its standard input is piped"), "{what}")?;
+        self.line()
+    }
+
+    pub(crate) fn signal(&mut self, signal: Signal) -> Result<(), Failed> {
+        kill_process(Pid::from_child(&self.process), signal)?;
+        if signal == Signal::KILL {
+            self.process.wait()?;
+        }
+        Ok(())
     }
 }
 

@@ -4,7 +4,7 @@ use std::{
     collections::BTreeSet,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -25,40 +25,6 @@ pub(crate) fn excluding(figures: Figures) -> Result<Figures, Failed> {
     match figures.broken.any() {
         true => Err(format!("it did not exclude: {:?}", figures.broken).into()),
         false => Ok(figures),
-    }
-}
-
-/// Another contender, whose first holder keeps the key until all tasks of the thread wait for it.
-/// Otherwise, on one thread, each task would lock and unlock until its turn ends, and none would
-/// wait.
-pub(crate) struct Queued<C> {
-    inner: C,
-    kept: AtomicBool,
-}
-
-impl<C> Queued<C> {
-    pub(crate) fn new(inner: C) -> Self {
-        Self { inner, kept: AtomicBool::new(false) }
-    }
-}
-
-impl<C: Contender> Contender for Queued<C> {
-    type Hold = C::Hold;
-
-    async fn lock(&self, key: &str) -> Result<Self::Hold, Failed> {
-        let hold = self.inner.lock(key).await?;
-        if !self.kept.swap(true, Ordering::Relaxed) {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-        Ok(hold)
-    }
-
-    async fn unlock(&self, hold: Self::Hold) -> Result<(), Failed> {
-        self.inner.unlock(hold).await
-    }
-
-    fn token(hold: &Self::Hold) -> Option<u64> {
-        C::token(hold)
     }
 }
 
@@ -182,9 +148,6 @@ impl Contender for BareRedis {
 /// connection takes no other request.
 pub(crate) struct Token {
     connection: MultiplexedConnection,
-    /// A lock sends one more request and waits for its reply before it waits, as a lock that
-    /// confirms a place: a request more than such a lock has, and as many replies.
-    asks: bool,
     /// The keys that this session knows to have a token.
     made: Mutex<BTreeSet<String>>,
 }
@@ -195,11 +158,7 @@ impl Token {
         // By itself it gives up a wait after half a second.
         let patient = AsyncConnectionConfig::new().set_response_timeout(None);
         let connection = client.get_multiplexed_async_connection_with_config(&patient).await?;
-        Ok(Self { connection, asks: false, made: Mutex::default() })
-    }
-
-    pub(crate) async fn that_asks(url: &str) -> Result<Self, Failed> {
-        Ok(Self { asks: true, ..Self::open(url).await? })
+        Ok(Self { connection, made: Mutex::default() })
     }
 
     /// Creates the token of a key, once for all sessions. Its creator holds it.
@@ -222,9 +181,6 @@ impl Contender for Token {
         let key = format!("token/{key}");
         if self.make(&key).await? {
             return Ok(key);
-        }
-        if self.asks {
-            redis::cmd("PING").query_async::<String>(&mut self.connection.clone()).await?;
         }
         let mut pop = redis::cmd("BLPOP");
         pop.arg(&key).arg(0);

@@ -1,12 +1,7 @@
 //! From a leader's end to the next grant: three members in separate processes over TCP, of
 //! which the leader is killed, or made to stand still.
 
-use std::{
-    io::{BufRead, BufReader, Write},
-    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
-    sync::Arc,
-    time::Instant,
-};
+use std::{sync::Arc, time::Instant};
 
 use gaggle::{
     KeyedMutex, LockOptions,
@@ -14,9 +9,9 @@ use gaggle::{
     strategies::{Gaggle, MemberOptions},
 };
 use gaggle_channels::testing::free_port;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
-use crate::{contenders::Failed, data::Data, machine, settings::Settings};
+use crate::{bounds::Role, contenders::Failed, data::Data, machine, settings::Settings};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
@@ -54,22 +49,22 @@ fn times(count: u32, signal: Signal) -> Result<Vec<f64>, Failed> {
         if signal == Signal::STOP {
             members[leads].signal(Signal::CONT)?;
         } else {
-            members[leads] = Member::start(NAMES[leads], &ports)?;
+            members[leads] = member(NAMES[leads], &ports)?;
         }
     }
     Ok(times)
 }
 
 /// Three of them, with the ports that they listen at.
-fn three() -> Result<([String; 3], Vec<Member>), Failed> {
+fn three() -> Result<([String; 3], Vec<Role>), Failed> {
     let ports = NAMES.map(|_| free_port().to_string());
-    let members: Result<_, _> = NAMES.iter().map(|name| Member::start(name, &ports)).collect();
+    let members: Result<_, _> = NAMES.iter().map(|name| member(name, &ports)).collect();
     Ok((ports, members?))
 }
 
 /// The term, and who leads in it, once all are ready. Who stood still may believe for a while that
 /// it leads: the greatest term does.
-fn leader(members: &mut [Member]) -> Result<(u64, usize), Failed> {
+fn leader(members: &mut [Role]) -> Result<(u64, usize), Failed> {
     for member in &mut *members {
         member.ask("ready")?;
     }
@@ -83,48 +78,11 @@ fn leader(members: &mut [Member]) -> Result<(u64, usize), Failed> {
     leader.ok_or_else(|| "no member leads".into())
 }
 
-/// A process with one member, that ends with its owner.
-struct Member {
-    process: Child,
-    input: ChildStdin,
-    output: BufReader<ChildStdout>,
-}
-
-impl Member {
-    /// Starts it; it becomes ready once a majority is there.
-    fn start(name: &str, ports: &[String]) -> Result<Self, Failed> {
-        let mut process = Command::new(std::env::current_exe()?)
-            .args(["candidate", name])
-            .args(ports)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let input = process.stdin.take().expect("its standard input is piped");
-        let output = process.stdout.take().expect("its standard output is piped");
-        Ok(Self { process, input, output: BufReader::new(output) })
-    }
-
-    fn ask(&mut self, what: &str) -> Result<String, Failed> {
-        writeln!(self.input, "{what}")?;
-        let mut line = String::new();
-        self.output.read_line(&mut line)?;
-        if line.is_empty() { Err("a member ended early".into()) } else { Ok(line.trim().into()) }
-    }
-
-    fn signal(&mut self, signal: Signal) -> Result<(), Failed> {
-        kill_process(Pid::from_child(&self.process), signal)?;
-        if signal == Signal::KILL {
-            self.process.wait()?;
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Member {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
+/// A process with one member; it becomes ready once a majority is there.
+fn member(name: &str, ports: &[String]) -> Result<Role, Failed> {
+    let mut arguments = vec!["candidate", name];
+    arguments.extend(ports.iter().map(String::as_str));
+    Role::silent(&arguments)
 }
 
 /// The child: reads commands, one a line, and replies to each with one line.

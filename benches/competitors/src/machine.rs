@@ -39,7 +39,7 @@ fn crates() -> String {
     let lock = include_str!("../Cargo.lock");
     // Where a dependency uses an older one too, ours comes last.
     let mut found = Vec::new();
-    let names = ["rslock", "tokio-postgres", "etcd-client", "dashmap", "raft"];
+    let names = ["rslock", "tokio-postgres", "etcd-client", "dashmap"];
     for name in names {
         let entry = format!("name = \"{name}\"\nversion = \"");
         let version = lock.rsplit_once(&entry).and_then(|(_, rest)| rest.split('"').next());

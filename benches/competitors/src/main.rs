@@ -15,7 +15,6 @@ mod cluster;
 mod commands;
 mod contenders;
 mod data;
-mod engines;
 mod failing;
 mod machine;
 mod ours;
@@ -40,7 +39,6 @@ fn main() -> ExitCode {
         // Roles of this program's own child processes.
         ["echo"] => bounds::echo_child(),
         ["contend", lock, url, task, workload] => apart::child(lock, url, task, workload),
-        ["engine", name, seconds] => engines::child(name, seconds),
         ["candidate", name, ports @ ..] => failing::child(name, ports),
         ["beats", first, second] => rest::beats_child([first, second]),
         ["member", url] => rest::member_child(url),
@@ -68,9 +66,6 @@ fn measure(words: &[&str]) -> Result<(), Failed> {
             for round in 0..settings.rounds {
                 eprintln!("round {} of {}", round + 1, settings.rounds);
                 workloads::round(&settings, &mut data).await?;
-                if settings.all() {
-                    engines::all(&settings, &mut data).await?;
-                }
             }
             let singles = match settings.singles() {
                 true => rest::all(&settings, &mut data).await,

@@ -83,8 +83,8 @@ fn results(data: &Data, targets: &[Target]) -> String {
         text += &format!("| {what} | {measured} | {target} | {mark} |\n");
     }
     text += "\n## Single figures\n\n\
-             Those of engines and of the quorum floor: the median of the rounds. The others were \
-             taken\nonce, after them.\n\n| figure | |\n|---|---|\n";
+             That of the quorum floor: the median of the rounds. The others were taken once, after \
+             them.\n\n| figure | |\n|---|---|\n";
     for name in data.figures.keys() {
         let value = data.get(name).map(number).unwrap_or_default();
         text += &format!("| {} | {value} |\n", name.replace('_', " "));

@@ -15,7 +15,7 @@ pub(crate) struct Target {
 }
 
 /// How many a whole run has.
-pub(crate) const COUNT: usize = 40;
+pub(crate) const COUNT: usize = 37;
 const MEMBERS: f64 = 5.0;
 const FIFO: &[&str] = &["Redis", "Gaggle, Memory", "Gaggle, TCP", "Gaggle, Redis"];
 const POLLING: &[&str] = &["Raft, Memory", "Raft, TCP", "Raft, Redis"];
@@ -34,7 +34,6 @@ pub(crate) fn all(data: &Data) -> Vec<Target> {
     table.gaggle1();
     table.local();
     table.redis();
-    table.memory();
     table.tcp();
     table.rest();
     table.lines
@@ -133,8 +132,7 @@ impl Table<'_> {
             ("handoff", 0.7e6, "≥ 0.7 M: 0.33 of 2.15 M"),
         ] {
             let Some(pairs) = self.rate(workload, "Local") else { continue };
-            let mut peer = self.beside(MAP, self.rate(workload, MAP));
-            peer += &self.beside("on one thread", self.rate(workload, "Local, one thread"));
+            let peer = self.beside(MAP, self.rate(workload, MAP));
             let what = format!("`Local`, {}, pairs/s{peer}", phrase(workload));
             let share = share(self.ratio(workload, "Local", MAP), "of the map");
             self.say(what, number(pairs) + &share, target, pairs >= least);
@@ -199,7 +197,6 @@ impl Table<'_> {
                 })
             };
             let mut token = beside("a bare token", apart::TOKEN);
-            token += &beside("with a request more", apart::ASKING);
             token += &beside("PostgreSQL", apart::POSTGRES);
             let what = format!("Redis, one contended key, eight processes: hand-off{token}");
             self.say(what, measured, target, met);
@@ -211,31 +208,6 @@ impl Table<'_> {
             let met = few <= 4.0 && many <= few * 1.05;
             let what = "Redis, eight handles: commands sent for a hand-off";
             self.say(what, measured, "≤ 4, no more with 1,000 waiters", met);
-        }
-    }
-
-    fn memory(&mut self) {
-        let data = self.data;
-        let (Some(commit), Some(lock)) = (data.get("raft_p50_us"), data.get("gaggle_p50_us"))
-        else {
-            return;
-        };
-        let what = "Gaggle over Memory, lock p50 ÷ a commit of the engine alone, one thread";
-        let measured = format!("{} ({lock:.1} µs ÷ {commit:.1} µs)", number(lock / commit));
-        self.say(what, measured, "≤ 2", lock <= 2.0 * commit);
-        if let Some(fan) = data.get("gaggle_64_per_s") {
-            let engine = data.get("raft_64_per_s");
-            let beside = self.beside("the engine's commits", engine);
-            let what = format!("Gaggle over Memory, 64 keys, pairs/s, one thread{beside}");
-            let share = share(engine.map(|engine| fan / engine), "of the engine");
-            self.say(what, number(fan) + &share, "≥ 200,000: 0.18 of 1.1 M", fan >= 2e5);
-        }
-        if let Some(handoff) = data.get("gaggle_handoff_p50_us") {
-            let what = "Gaggle over Memory, one contended key: hand-off p50 ÷ a commit";
-            let fifo = data.of("handoff", "Gaggle, Memory, leader");
-            let streak = fifo.and_then(|figures| figures.longest_streak).unwrap_or(0);
-            let measured = format!("{}, streak {streak}", number(handoff / commit));
-            self.say(what, measured, "≤ 2, FIFO", handoff <= 2.0 * commit && streak == 1);
         }
     }
 

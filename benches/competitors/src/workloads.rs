@@ -10,7 +10,7 @@ use crate::{
     apart, bounds,
     cluster::{Cluster, Over, redis},
     contenders::{
-        BareRedis, EtcdSession, Failed, Mutexes, PostgresSession, Queued, Rslock, Token, excluding,
+        BareRedis, EtcdSession, Failed, Mutexes, PostgresSession, Rslock, Token, excluding,
     },
     data::Data,
     ours,
@@ -29,7 +29,6 @@ const ON_REDIS: &[&str] = &[
     "rslock",
     ours::REDIS_PROCESSES,
     apart::TOKEN,
-    apart::ASKING,
     "Gaggle, Redis",
     "Raft, Redis",
 ];
@@ -110,28 +109,9 @@ impl Round<'_> {
         self.cases("DashMap of mutexes", false, &[Arc::new(Mutexes::default())], names).await?;
         let local = || Arc::new(Local::new());
         self.cases("Local", true, &[Arc::new(Bare(local()))], names).await?;
-        self.on_one_thread(Bare(local())).await?;
         let guards = Arc::new(Locker::from_arc(local()));
         self.cases("Local, with guards", true, &[guards], names).await?;
         self.cases("Local", true, &[Arc::new(Bare(local()))], GAGGLE1).await
-    }
-
-    /// The contended key with a runtime of one thread, where no hand-off wakes another.
-    async fn on_one_thread(&mut self, local: Bare) -> Result<(), Failed> {
-        const LOCK: &str = "Local, one thread";
-        if !self.settings.wants(&[LOCK], &["handoff"]) {
-            return Ok(());
-        }
-        let workload = self.workload("handoff");
-        let run = move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            let queued = Arc::new(Queued::new(local));
-            runtime.block_on(workloads::run(&[queued], &workload, "competitors/handoff"))
-        };
-        let figures = tokio::task::spawn_blocking(run).await??;
-        let figures = excluding(figures).map_err(|error| format!("{LOCK}: {error}"))?;
-        self.data.note("handoff", LOCK, true, figures);
-        Ok(())
     }
 
     async fn on_redis(&mut self) -> Result<(), Failed> {
@@ -164,7 +144,6 @@ impl Round<'_> {
             ours::redis_processes(self.settings, self.data, &url).await?;
         }
         apart::handoff(self.settings, self.data, apart::TOKEN, &url).await?;
-        apart::handoff(self.settings, self.data, apart::ASKING, &url).await?;
         self.over(Over::Redis(&url)).await
     }
 
