@@ -38,7 +38,10 @@ const ALONE: [u8; 7] = [25, 26, 32, 33, 35, 36, 37];
 const AT_ONCE: usize = 8;
 
 struct Processes {
-    server: Server,
+    /// A server, or a master of a Cluster and its replica.
+    backend: Vec<Server>,
+    /// The other nodes of the Cluster.
+    _others: Vec<Server>,
     options: RedisOptions,
     /// How many waiters case 32 queues.
     waiters: usize,
@@ -48,12 +51,23 @@ struct Processes {
 
 impl Processes {
     fn new(server: Server, options: RedisOptions) -> Self {
-        Self { server, options, waiters: 1_000, keys: 100_000 }
+        let (backend, _others) = (vec![server], Vec::new());
+        Self { backend, _others, options, waiters: 1_000, keys: 100_000 }
     }
 
     /// The same server in another place: its memory is that of the first.
     fn elsewhere(server: Server, options: RedisOptions) -> Self {
         Self { keys: 10_000, ..Self::new(server, options) }
+    }
+
+    /// The shard of the slot is the backend.
+    fn in_cluster(cluster: Cluster) -> Self {
+        let (owner, options) = (cluster.owner(), cluster.options_from(0));
+        let mut others = cluster.nodes;
+        let replica = others.remove(others.len() / 2 + owner);
+        let master = others.remove(owner);
+        let backend = vec![master, replica];
+        Self { backend, _others: others, options, waiters: 1_000, keys: 10_000 }
     }
 }
 
@@ -93,7 +107,7 @@ impl Fixture for Processes {
     }
 
     async fn residue(&self) -> Option<u64> {
-        Some(self.server.residue().await.len() as u64)
+        Some(self.backend[0].residue().await.len() as u64)
     }
 
     fn waiters(&self) -> usize {
@@ -105,19 +119,26 @@ impl Fixture for Processes {
     }
 
     async fn backend_down(&self) -> Result<(), Lacking> {
-        self.server.down();
+        // The replica first: it would be promoted.
+        self.backend.iter().rev().for_each(Server::down);
         Ok(())
     }
 
     async fn backend_up(&self) -> Result<(), Lacking> {
-        self.server.up().await;
+        for server in &self.backend {
+            server.up().await;
+        }
+        if self.backend.len() > 1 {
+            for server in &self.backend {
+                eventually(server, &["CLUSTER", "INFO"], "cluster_state:ok").await;
+            }
+        }
         Ok(())
     }
 
     async fn restart_backend(&self) -> Result<(), Lacking> {
-        self.server.down();
-        self.server.up().await;
-        Ok(())
+        self.backend_down().await?;
+        self.backend_up().await
     }
 }
 
@@ -136,55 +157,9 @@ async fn redis_by_sentinels_passes_the_suite() {
     assert_passed(Processes::elsewhere(server, by_sentinels(&sentinels))).await;
 }
 
-/// The shard of the slot is the backend.
-struct InCluster(Cluster);
-
-impl InCluster {
-    /// Its master and its replica.
-    fn shard(&self) -> [&Server; 2] {
-        [&self.0.nodes[self.0.owner()], self.0.replica(self.0.owner())]
-    }
-}
-
-#[async_trait]
-impl Fixture for InCluster {
-    async fn open(&self) -> Arc<dyn KeyedMutex> {
-        Arc::new(Redis::open(self.0.options_from(0)).await.unwrap())
-    }
-
-    async fn residue(&self) -> Option<u64> {
-        Some(self.shard()[0].residue().await.len() as u64)
-    }
-
-    fn keys(&self) -> usize {
-        10_000
-    }
-
-    async fn backend_down(&self) -> Result<(), Lacking> {
-        // The replica first: it would be promoted.
-        self.shard().into_iter().rev().for_each(Server::down);
-        Ok(())
-    }
-
-    async fn backend_up(&self) -> Result<(), Lacking> {
-        for server in self.shard() {
-            server.up().await;
-        }
-        for server in self.shard() {
-            eventually(server, &["CLUSTER", "INFO"], "cluster_state:ok").await;
-        }
-        Ok(())
-    }
-
-    async fn restart_backend(&self) -> Result<(), Lacking> {
-        self.backend_down().await?;
-        self.backend_up().await
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redis_cluster_passes_the_suite() {
-    assert_passed(InCluster(Cluster::start().await)).await;
+    assert_passed(Processes::in_cluster(Cluster::start().await)).await;
 }
 
 #[cfg(feature = "tls")]

@@ -24,7 +24,7 @@ use self::{
     rest::Rests,
 };
 pub(super) use self::{
-    belief::{Acquisition, Belief, TwoBelieve},
+    belief::{Acquisition, Belief},
     scripts::Scripts,
 };
 use super::{coverage::Coverage, random::mixed, recorder::Op};
@@ -278,7 +278,8 @@ impl Invariants {
         whole
     }
 
-    pub(super) fn believe(&mut self, belief: Belief) -> Result<(), TwoBelieve> {
+    /// Refused if two clients then believe that they hold.
+    pub(super) fn believe(&mut self, belief: Belief) -> Result<(), String> {
         self.believed.insert(belief.lock.nonce());
         let (slot, acquisition) = (belief.slot, belief.acquisition());
         let outcome = self.beliefs.begin(belief);
@@ -313,7 +314,7 @@ impl Invariants {
         client: u32,
         nonce: Nonce,
         deadline: Instant,
-    ) -> Result<(), TwoBelieve> {
+    ) -> Result<(), String> {
         self.beliefs.extend(client, nonce, deadline)
     }
 

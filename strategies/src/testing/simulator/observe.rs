@@ -81,7 +81,7 @@ impl World {
             match beyond {
                 Ok(()) => {}
                 Err(_) if self.plan.clocks == Clocks::BeyondBound => self.totals.two_believed += 1,
-                Err(two) => panic!("{}", two.what),
+                Err(two) => panic!("{two}"),
             }
         }
     }

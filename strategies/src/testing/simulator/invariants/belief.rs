@@ -59,16 +59,10 @@ impl Belief {
     }
 }
 
-/// Two clients that hold one key.
-#[derive(Debug)]
-pub(in crate::testing::simulator) struct TwoBelieve {
-    pub(in crate::testing::simulator) what: String,
-}
-
 impl Beliefs {
     /// A client relies on its lock from now on. Beliefs only begin or are extended here, so two
     /// that overlap are seen here.
-    pub(super) fn begin(&mut self, mut belief: Belief) -> Result<(), TwoBelieve> {
+    pub(super) fn begin(&mut self, mut belief: Belief) -> Result<(), String> {
         belief.orphan = self.orphans.contains(&belief.acquisition());
         let key = belief.lock.key().clone();
         let all = self.keys.entry(key.clone()).or_default();
@@ -82,7 +76,7 @@ impl Beliefs {
         client: u32,
         nonce: Nonce,
         deadline: Instant,
-    ) -> Result<(), TwoBelieve> {
+    ) -> Result<(), String> {
         let lapsed = |b: &Belief| b.client == client && b.nonce() == nonce;
         if let Some(place) = self.lapsed.iter().position(lapsed) {
             let belief = self.lapsed.swap_remove(place);
@@ -98,18 +92,16 @@ impl Beliefs {
         Ok(())
     }
 
-    fn check(all: &[Belief]) -> Result<(), TwoBelieve> {
+    fn check(all: &[Belief]) -> Result<(), String> {
         let mut valid = all.iter().filter(|belief| belief.is_valid());
         let Some(first) = valid.next() else { return Ok(()) };
         // Clients to which one lock was handed share it.
         match valid.find(|other| other.acquisition() != first.acquisition()) {
             None => Ok(()),
-            Some(other) => Err(TwoBelieve {
-                what: format!(
-                    "two holders believe: client {} with {:?} and client {} with {:?}",
-                    first.client, first.lock, other.client, other.lock
-                ),
-            }),
+            Some(other) => Err(format!(
+                "two holders believe: client {} with {:?} and client {} with {:?}",
+                first.client, first.lock, other.client, other.lock
+            )),
         }
     }
 
@@ -202,7 +194,7 @@ mod tests {
     }
 
     /// The first believed for 10 ms, and the second believes from `ms` on.
-    fn two(ms: u64) -> (Arc<SimClock>, Beliefs, Result<(), TwoBelieve>) {
+    fn two(ms: u64) -> (Arc<SimClock>, Beliefs, Result<(), String>) {
         let time = Arc::new(VirtualTime::default());
         let clock = Arc::new(SimClock::new(time.clone(), TRUE_RATE, 0));
         let mut beliefs = Beliefs::default();

@@ -96,10 +96,10 @@ impl Ledger {
                     assert_eq!(held.nonce, *nonce, "a lease ends in its holder's name");
                     assert!(held.expires_at <= self.now, "a lease ended before its time");
                     self.ended.insert(*nonce, self.now);
-                    let next = if head(key).is_some() { "with a waiter" } else { "with none" };
-                    coverage.reach(match next {
-                        "with a waiter" => "lease expired with a waiter",
-                        _ => "lease expired with none",
+                    let waited = head(key).is_some();
+                    coverage.reach(match waited {
+                        true => "lease expired with a waiter",
+                        false => "lease expired with none",
                     });
                 }
                 Effect::Dropped { key, nonce, .. } => {
