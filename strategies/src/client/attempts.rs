@@ -8,10 +8,7 @@ use crate::Instant;
 pub(super) struct Attempts {
     /// How often it was submitted since it was last known to have had no effect.
     sends: u32,
-    /// The last send has no reply, and was not reported as failed.
-    in_flight: bool,
-    /// The last send has failed without a reply.
-    no_reply: bool,
+    last: Last,
     /// An earlier send may still arrive, or has taken effect without a reply.
     unsettled: bool,
     /// The transport may repeat a send.
@@ -22,15 +19,27 @@ pub(super) struct Attempts {
     first_sent: Option<Instant>,
 }
 
+/// The fate of the last send.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Last {
+    /// It has a reply, or never arrived.
+    #[default]
+    Settled,
+    /// It has no reply, and was not reported as failed.
+    InFlight,
+    /// It has failed without a reply.
+    NoReply,
+}
+
 impl Attempts {
     /// Whether a send may have arrived, so that the next one may be a copy of it.
     pub(super) fn may_have_arrived(&self) -> bool {
-        self.in_flight || self.unsettled
+        self.last == Last::InFlight || self.unsettled
     }
 
     /// Whether the last send has no reply, so that the next one retransmits it.
     pub(super) fn lacks_reply(&self) -> bool {
-        self.in_flight || self.no_reply
+        self.last != Last::Settled
     }
 
     /// Whether a send before the one with the reply may have taken effect.
@@ -45,9 +54,9 @@ impl Attempts {
 
     pub(super) fn submitted(&mut self, now: Instant, copies: Copies) {
         self.first_sent.get_or_insert(now);
-        self.unsettled |= self.in_flight;
+        self.orphaned();
         self.many |= copies == Copies::Many;
-        self.in_flight = true;
+        self.last = Last::InFlight;
         self.sends += 1;
     }
 
@@ -61,9 +70,8 @@ impl Attempts {
 
     /// The last send failed. Returns how often sends have failed.
     pub(super) fn failed(&mut self, fate: Fate, cause: Cause) -> u32 {
-        self.in_flight = false;
-        self.no_reply = fate == Fate::NoReply;
-        self.unsettled |= self.no_reply;
+        self.last = if fate == Fate::NoReply { Last::NoReply } else { Last::Settled };
+        self.unsettled |= self.last == Last::NoReply;
         self.failures += 1;
         self.cause = Some(cause);
         self.failures
@@ -76,14 +84,16 @@ impl Attempts {
 
     /// The granting side has replied, which makes earlier failures irrelevant.
     pub(super) fn replied(&mut self) {
-        (self.in_flight, self.no_reply) = (false, false);
+        self.last = Last::Settled;
         self.failures = 0;
         self.cause = None;
     }
 
     /// The sends so far will get no reply.
     pub(super) fn orphaned(&mut self) {
-        self.unsettled |= std::mem::take(&mut self.in_flight);
+        if self.last == Last::InFlight {
+            (self.last, self.unsettled) = (Last::NoReply, true);
+        }
     }
 
     /// Another granting side has taken over, which no copy reaches.

@@ -14,7 +14,6 @@ pub(crate) enum Call {
     Lock(LockCall),
     /// The future of a lock was dropped: its request is withdrawn, or its grant released.
     Withdraw {
-        id: CallId,
         nonce: Nonce,
     },
     /// Frees an acquisition. Repeated until a reply comes, or until `until`.
@@ -110,9 +109,8 @@ pub(crate) enum Reply {
     },
     /// An unlock or extend found that the acquisition does not hold the key.
     NotHeld,
-    Inspected(Option<Inspection>),
-    /// The stored value of the key is no lock.
-    Unreadable(Error),
+    /// An error: the stored value of the key is no lock.
+    Inspected(Result<Option<Inspection>, Error>),
     Scanned {
         keys: Vec<Arc<str>>,
         next: Option<Arc<str>>,

@@ -99,82 +99,37 @@ pub(crate) enum Event {
         lease: Duration,
     },
     /// The nonce waits. With `check_in`, it asks for a `Check` after that time.
-    Queued {
-        nonce: Nonce,
-        check_in: Option<Duration>,
-    },
+    Queued { nonce: Nonce, check_in: Option<Duration> },
     /// Refused: another acquisition holds the key.
-    Held {
-        nonce: Nonce,
-    },
+    Held { nonce: Nonce },
     /// The nonce has ended: it was granted and its lease is over, or it was unlocked.
-    Ended {
-        nonce: Nonce,
-    },
+    Ended { nonce: Nonce },
     /// The LOCK may be older than the memory of nonces: it is sent again with a newer time.
-    Stale {
-        nonce: Nonce,
-    },
+    Stale { nonce: Nonce },
     /// A waiter is unknown there: it has to be queued again.
-    Forgotten {
-        nonce: Nonce,
-    },
+    Forgotten { nonce: Nonce },
     /// The reply to an UNLOCK; `held`: it freed the key.
-    Unlocked {
-        nonce: Nonce,
-        held: bool,
-    },
+    Unlocked { nonce: Nonce, held: bool },
     /// The reply to an EXTEND: the token, if the nonce holds the key.
-    Extended {
-        id: CallId,
-        nonce: Nonce,
-        token: Option<u64>,
-    },
+    Extended { id: CallId, nonce: Nonce, token: Option<u64> },
     Inspected {
         id: CallId,
-        found: Option<Inspection>,
-    },
-    /// The stored value of an inspected key is no lock.
-    Unreadable {
-        id: CallId,
-        cause: Cause,
+        /// An error: the stored value of the key is no lock.
+        found: Result<Option<Inspection>, Cause>,
     },
     /// Some held keys, and where to continue if there may be more.
-    Scanned {
-        id: CallId,
-        keys: Vec<Arc<str>>,
-        next: Option<Arc<str>>,
-    },
+    Scanned { id: CallId, keys: Vec<Arc<str>>, next: Option<Arc<str>> },
     /// It holds the key, and is not granted before the granting side is safe enough: `cause` says
     /// which condition is missing, for a call that ends before.
-    Unconfirmed {
-        nonce: Nonce,
-        cause: Cause,
-    },
+    Unconfirmed { nonce: Nonce, cause: Cause },
     /// Too few replicas have the grant that follows: it is withdrawn.
-    Unsafe {
-        nonce: Nonce,
-        cause: Cause,
-    },
+    Unsafe { nonce: Nonce, cause: Cause },
     /// A bound of the granting side is reached, for this LOCK or for every one that is not granted.
-    Limit {
-        nonce: Option<Nonce>,
-        what: &'static str,
-        limit: u64,
-    },
+    Limit { nonce: Option<Nonce>, what: &'static str, limit: u64 },
     /// A request failed; `fate` says how far it got.
-    Failed {
-        of: Subject,
-        fate: Fate,
-        cause: Cause,
-    },
+    Failed { of: Subject, fate: Fate, cause: Cause },
     /// A `Check` of a hold has no reply, or was refused.
-    Unchecked {
-        nonce: Nonce,
-        key: Arc<str>,
-        token: u64,
-        cause: Cause,
-    },
+    Unchecked { nonce: Nonce, key: Arc<str>, token: u64, cause: Cause },
     /// The granting side ended this acquisition although this process did not unlock it.
     Lost {
         nonce: Nonce,
@@ -184,13 +139,9 @@ pub(crate) enum Event {
         forced: Option<Arc<str>>,
     },
     /// Nothing can be sent until [`Event::Up`]. With a cause, calls that do not wait fail with it.
-    Down {
-        cause: Option<Cause>,
-    },
+    Down { cause: Option<Cause> },
     /// Commands can be sent.
-    Up {
-        memory: Memory,
-    },
+    Up { memory: Memory },
 }
 
 /// The request that an event is about. Unlocks come first, as they do where several are sent.
@@ -228,6 +179,13 @@ pub(crate) enum Memory {
     Lost,
 }
 
+/// Whether the granting side can be reached.
+#[derive(Debug)]
+pub(super) enum Link {
+    Up,
+    Down(Option<Cause>),
+}
+
 /// Why a backend cannot serve. Cheap to clone: one cause may end many calls.
 #[derive(Clone, Debug)]
 pub(crate) struct Cause {
@@ -262,8 +220,8 @@ pub(crate) struct Profile {
     /// The pause before a pending request is sent again, and its limit: it doubles each time.
     /// `None` where the way there loses nothing without a [`Event::Failed`] or [`Event::Up`].
     pub(crate) resend: Option<(Duration, Duration)>,
-    /// The longest lease, if it is shorter than [`DURATION_MAX`](crate::DURATION_MAX).
-    pub(crate) lease_max: Option<Duration>,
+    /// The longest lease, [`DURATION_MAX`](crate::DURATION_MAX) at most.
+    pub(crate) lease_max: Duration,
     /// How long `unlock`, `extend`, `inspect` and a LOCK that does not wait may take.
     pub(crate) request_timeout: Duration,
     /// How many requests may be pending.

@@ -2,7 +2,7 @@
 
 use super::{
     call::{Call, CallId, Output, Reply},
-    command::{Cause, Command, Copies, Profile, Subject, earlier},
+    command::{Command, Copies, Link, Profile, Subject, earlier},
     held::Holdings,
     request::{Acquisition, Kind, Release, Request},
     requests::Requests,
@@ -27,23 +27,6 @@ pub(crate) struct Core {
     pub(super) hold_checks_at: Instant,
     pub(super) outputs: Vec<Output>,
     closing: bool,
-}
-
-/// Whether the granting side can be reached.
-#[derive(Debug)]
-pub(super) enum Link {
-    Up,
-    Down(Option<Cause>),
-}
-
-impl Link {
-    /// Why nothing can be sent, if nothing can.
-    fn down(&self) -> Option<Option<&Cause>> {
-        match self {
-            Self::Up => None,
-            Self::Down(cause) => Some(cause.as_ref()),
-        }
-    }
 }
 
 impl Core {
@@ -98,7 +81,7 @@ impl Core {
             Call::Query { id, limit, query } => {
                 self.ask(now, Subject::Query(id), id, Some(limit), Kind::Query(query));
             }
-            Call::Withdraw { nonce, .. } => self.withdraw(now, nonce),
+            Call::Withdraw { nonce } => self.withdraw(now, nonce),
             Call::Unlock { caller, lock, until, forced } => {
                 let (of, token) = (Subject::Unlock(lock.nonce()), lock.fencing_token());
                 self.release(now, lock, until, true);
@@ -110,7 +93,8 @@ impl Core {
                 }
             }
             Call::Check { lock } => self.check_late_watch(lock),
-            Call::Abandon { id } => _ = self.requests.take(Subject::Query(id)),
+            // Its reply, which no caller reads, lets the driver forget it.
+            Call::Abandon { id } => self.end(now, Subject::Query(id), |_| Reply::Ended),
             Call::Close { until, watched } => self.close(now, until, watched),
         }
     }
@@ -139,8 +123,9 @@ impl Core {
 
     /// The future of a lock was dropped: withdraws its request, or frees what it was granted.
     fn withdraw(&mut self, now: Instant, nonce: Nonce) {
-        if let Some(request) = self.requests.take(Subject::Lock(nonce)) {
-            self.take_back(now, &request);
+        let of = Subject::Lock(nonce);
+        if self.requests.contains(of) {
+            self.end(now, of, |_| Reply::Ended);
         } else if let Some(held) = self.held.get(nonce) {
             let (lock, until) = (held.lock(nonce), now.after(held.lease));
             self.release(now, lock, until, false);
@@ -150,7 +135,7 @@ impl Core {
     /// Withdraws a LOCK that may have arrived or may still arrive at the granting side.
     pub(super) fn take_back(&mut self, now: Instant, request: &Request) {
         let Kind::Lock(lock) = &request.kind else { return };
-        if planted!(WithdrawalForgotten) && self.link.down().is_some() {
+        if planted!(WithdrawalForgotten) && matches!(self.link, Link::Down(_)) {
             return;
         }
         if request.is_queued() || request.attempts.may_have_arrived() {
@@ -221,7 +206,7 @@ impl Core {
     pub(crate) fn expire(&mut self, now: Instant) {
         while let Some((of, id)) = self.requests.first_end(now) {
             let request = self.requests.take_caller((of, id)).expect("a call that ends is pending");
-            let error = request.silence(self.link.down(), &self.profile);
+            let error = request.silence(&self.link, &self.profile);
             self.reply(id, Reply::Failed(error));
             // An UNLOCK itself goes on.
             if !matches!(of, Subject::Unlock(_))

@@ -45,7 +45,7 @@ macro_rules! delegate_keyed_mutex {
             }
 
             fn capabilities(&self) -> $crate::Capabilities {
-                self.$client.profile().capabilities
+                self.$client.profile.capabilities
             }
 
             async fn close(&self) {

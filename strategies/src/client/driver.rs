@@ -195,12 +195,9 @@ impl<B: Backend> Driver<B> {
         self.taken += 1;
         match mail {
             Mail::Call { call, reply } => {
-                if let (Some(id), Some(reply)) = (id_of(&call), reply) {
+                if let Some((id, reply)) = reply {
                     self.awaited = true;
                     self.replies.insert(id, reply);
-                }
-                if let Call::Withdraw { id, .. } | Call::Abandon { id } = &call {
-                    self.replies.remove(id);
                 }
                 self.core.call(now, call);
             }
@@ -329,21 +326,9 @@ impl Shared {
 }
 
 fn send(replies: &mut BTreeMap<CallId, oneshot::Sender<Reply>>, id: CallId, reply: Reply) {
-    // A caller whose future was dropped sends its own withdrawal.
     if let Some(sender) = replies.remove(&id) {
+        // Dropped, if its caller has left.
         let _ = sender.send(reply);
-    }
-}
-
-/// The call whose reply a caller waits for.
-fn id_of(call: &Call) -> Option<CallId> {
-    match call {
-        Call::Lock(lock) => Some(lock.id),
-        Call::Query { id, .. } => Some(*id),
-        Call::Unlock { caller, .. } => caller.map(|(id, _)| id),
-        Call::Withdraw { .. } | Call::Check { .. } | Call::Abandon { .. } | Call::Close { .. } => {
-            None
-        }
     }
 }
 

@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use super::{
     call::{CallId, LockCall, Output, Query, Reply, Until},
-    command::{Cause, Event, Fate, Memory, Subject},
-    core::{Core, Link},
+    command::{Cause, Event, Fate, Link, Memory, Subject},
+    core::Core,
     held::Held,
     pace::back_off,
     request::{Kind, Request},
@@ -33,9 +33,9 @@ impl Core {
             Event::Forgotten { nonce } => self.forgotten(now, nonce),
             Event::Unlocked { nonce, held } => self.unlocked(now, nonce, held),
             Event::Extended { id, token, .. } => self.extended(now, id, token),
-            Event::Inspected { id, found } => self.complete_query(id, Reply::Inspected(found)),
-            Event::Unreadable { id, cause } => {
-                self.complete_query(id, Reply::Unreadable(cause.to_error()));
+            Event::Inspected { id, found } => {
+                let found = found.map_err(|cause| cause.to_error());
+                self.complete_query(id, Reply::Inspected(found));
             }
             Event::Scanned { id, keys, next } => {
                 self.complete_query(id, Reply::Scanned { keys, next });

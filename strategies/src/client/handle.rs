@@ -20,14 +20,14 @@ use super::{
     mailbox::{Mail, Sender, mailbox},
 };
 use crate::{
-    Clock, DURATION_MAX, DURATION_MIN, Error, Inspection, Instant, Lock, LossWatch, Owner,
-    UnavailableKind, check_key, extended, not_held, options::check_span, random::Random,
-    sync::AtomicBool, wait::whole_ms,
+    Clock, DURATION_MIN, Error, Inspection, Instant, Lock, LossWatch, Owner, UnavailableKind,
+    check_key, extended, not_held, options::check_span, random::Random, sync::AtomicBool,
+    wait::whole_ms,
 };
 
 /// The handle of a driver. Dropping it ends the driver once everything is sent.
 pub(crate) struct Client<B: Backend> {
-    pub(super) profile: Profile,
+    pub(crate) profile: Profile,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) mail: Sender,
     pub(super) owner: Arc<Owner>,
@@ -94,8 +94,9 @@ impl<B: Backend> Client<B> {
         limit: Instant,
         forced: Option<Arc<str>>,
     ) -> Result<bool, Error> {
-        let caller = Some((self.next_id(), limit));
-        match self.send(Call::Unlock { caller, lock, until, forced }, None)?.finish().await? {
+        let id = self.next_id();
+        let caller = Some((id, limit));
+        match self.send(id, Call::Unlock { caller, lock, until, forced }, None)?.finish().await? {
             Reply::Unlocked => Ok(true),
             Reply::NotHeld => Ok(false),
             other => unreachable!("an unlock has no reply {other:?}"),
@@ -150,8 +151,7 @@ impl<B: Backend> Client<B> {
     ) -> Result<Option<Inspection>, Error> {
         self.check_open()?;
         match self.query(limit, Query::Inspect { key: key.into() }).await? {
-            Reply::Inspected(found) => Ok(found),
-            Reply::Unreadable(error) => Err(error),
+            Reply::Inspected(found) => found,
             other => unreachable!("an inspection has no reply {other:?}"),
         }
     }
@@ -195,10 +195,6 @@ impl<B: Backend> Client<B> {
         while status.changed().await.is_ok() {}
     }
 
-    pub(crate) fn profile(&self) -> &Profile {
-        &self.profile
-    }
-
     pub(crate) fn clock(&self) -> Arc<dyn Clock> {
         self.clock.clone()
     }
@@ -214,8 +210,7 @@ impl<B: Backend> Client<B> {
 
     /// Some backends bound leases more tightly than the contract does.
     pub(super) fn check_lease(&self, duration: Duration) -> Result<(), Error> {
-        let most = self.profile.lease_max.unwrap_or(DURATION_MAX);
-        check_span("duration", duration, DURATION_MIN, most)
+        check_span("duration", duration, DURATION_MIN, self.profile.lease_max)
     }
 
     pub(crate) fn check_open(&self) -> Result<(), Error> {

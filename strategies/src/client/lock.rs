@@ -27,8 +27,8 @@ impl<B: Backend> Client<B> {
         let mut call = self.call(key, options);
         let mut late_grants = 0;
         loop {
-            let undo = Call::Withdraw { id: call.id, nonce: call.nonce };
-            let mut pending = self.send(Call::Lock(call.clone()), Some(undo))?;
+            let undo = Call::Withdraw { nonce: call.nonce };
+            let mut pending = self.send(call.id, Call::Lock(call.clone()), Some(undo))?;
             let reply = pending.reply().await?;
             let pause = match reply {
                 Reply::Granted { lock, delivery } => {

@@ -7,7 +7,7 @@ use std::sync::{
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::call::{Call, Reply};
+use super::call::{Call, CallId, Reply};
 use crate::Lock;
 
 /// A message of the handle.
@@ -15,12 +15,11 @@ use crate::Lock;
 pub(crate) enum Mail {
     Call {
         call: Call,
-        reply: Option<oneshot::Sender<Reply>>,
+        /// Of the caller that waits.
+        reply: Option<(CallId, oneshot::Sender<Reply>)>,
     },
     /// Withdraws every wait, unlocks these, and ends within the request timeout.
-    Close {
-        watched: Vec<Lock>,
-    },
+    Close { watched: Vec<Lock> },
 }
 
 /// The handle's end.

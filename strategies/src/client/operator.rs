@@ -54,7 +54,7 @@ impl<B: Backend> Operator for Client<B> {
     ) -> Result<ForcedUnlock, Error> {
         check_key(key)?;
         check_reason(reason)?;
-        let limit = self.clock.now().after(self.profile().request_timeout);
+        let limit = self.clock.now().after(self.profile.request_timeout);
         while self.clock.now() < limit {
             self.catch_up(key, limit).await?;
             let Some(found) = self.inspect_by(key, limit).await? else {
@@ -80,15 +80,15 @@ impl<B: Backend> Client<B> {
         &self,
         keys: BTreeSet<Arc<str>>,
     ) -> Result<(Vec<Entry>, Vec<Arc<str>>), Error> {
-        let limit = self.clock.now().after(self.profile().request_timeout);
+        let limit = self.clock.now().after(self.profile.request_timeout);
         let begin = |key: Arc<str>| Ok((key.clone(), self.begin(limit, Query::Inspect { key })?));
         let pending = keys.into_iter().map(begin).collect::<Result<Vec<_>, Error>>()?;
         let (mut entries, mut unreadable) = (Vec::new(), Vec::new());
         for (key, pending) in pending {
             match pending.finish().await? {
-                Reply::Inspected(Some(holder)) => entries.push(Entry { key, holder }),
-                Reply::Inspected(None) => {}
-                Reply::Unreadable(_) => unreadable.push(key),
+                Reply::Inspected(Ok(Some(holder))) => entries.push(Entry { key, holder }),
+                Reply::Inspected(Ok(None)) => {}
+                Reply::Inspected(Err(_)) => unreadable.push(key),
                 other => unreachable!("an inspection has no reply {other:?}"),
             }
         }
@@ -98,7 +98,7 @@ impl<B: Backend> Client<B> {
     /// Sends a request that changes nothing through the log of a group, so that the inspection
     /// after it sees every grant before it: a member inspects its own table.
     async fn catch_up(&self, key: &str, limit: Instant) -> Result<(), Error> {
-        if !self.profile().capabilities.waits_for_leader {
+        if !self.profile.capabilities.waits_for_leader {
             return Ok(());
         }
         let unknown = Lock::new(key, self.random.nonce(), 0, None);

@@ -4,7 +4,7 @@ use tokio::sync::oneshot;
 
 use super::{
     backend::Backend,
-    call::{Call, Query, Reply},
+    call::{Call, CallId, Query, Reply},
     handle::Client,
     mailbox::{Full, Mail},
 };
@@ -19,9 +19,14 @@ pub(super) struct Pending<'a, B: Backend> {
 
 impl<B: Backend> Client<B> {
     /// Sends a call. `undo` takes it back; a call without one goes on without its caller.
-    pub(super) fn send(&self, call: Call, undo: Option<Call>) -> Result<Pending<'_, B>, Error> {
+    pub(super) fn send(
+        &self,
+        id: CallId,
+        call: Call,
+        undo: Option<Call>,
+    ) -> Result<Pending<'_, B>, Error> {
         let (sender, receiver) = oneshot::channel();
-        let message = Mail::Call { call, reply: Some(sender) };
+        let message = Mail::Call { call, reply: Some((id, sender)) };
         let sent = if undo.is_some() { self.mail.ask(message) } else { self.mail.release(message) };
         sent.map_err(|Full| self.full())?;
         Ok(Pending { client: self, undo, receiver })
@@ -29,7 +34,7 @@ impl<B: Backend> Client<B> {
 
     pub(super) fn begin(&self, limit: Instant, query: Query) -> Result<Pending<'_, B>, Error> {
         let id = self.next_id();
-        self.send(Call::Query { id, limit, query }, Some(Call::Abandon { id }))
+        self.send(id, Call::Query { id, limit, query }, Some(Call::Abandon { id }))
     }
 
     pub(super) async fn query(&self, limit: Instant, query: Query) -> Result<Reply, Error> {

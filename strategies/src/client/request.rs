@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use super::{
     attempts::Attempts,
     call::{CallId, LockCall, Query, Reply, Until},
-    command::{Cause, Command, Fate, Profile, Subject},
+    command::{Cause, Command, Fate, Link, Profile, Subject},
     timers::Timer,
 };
 use crate::{Error, Instant, Lock, UnavailableKind, not_held};
@@ -182,25 +182,20 @@ impl Request {
         over && self.attempts.sends() > 0
     }
 
-    /// The error of a caller whose limit has passed without a reply. `down` is why nothing can be
-    /// sent now.
-    pub(super) fn silence(&self, down: Option<Option<&Cause>>, profile: &Profile) -> Error {
+    /// The error of a caller whose limit has passed without a reply.
+    pub(super) fn silence(&self, link: &Link, profile: &Profile) -> Error {
         let waits = matches!(&self.kind, Kind::Lock(lock) if !lock.call.tries);
-        let cause = down.flatten().or_else(|| self.attempts.cause());
-        if !waits && self.attempts.may_have_arrived() {
-            Error::Unknown
-        } else if waits && down.is_none() && (self.is_queued() || cause.is_none()) {
-            Error::TimedOut(None)
-        } else {
-            match cause {
-                Some(cause) => cause.to_error(),
-                None if down.is_none() => {
-                    let what = "the request was not sent in time, this process was busy";
-                    Cause::new(UnavailableKind::Unreachable, what).to_error()
-                }
-                None if profile.capabilities.waits_for_leader => Error::no_quorum(),
-                None => Cause::new(UnavailableKind::Unreachable, "not connected").to_error(),
+        let unserved = |what: &str| Cause::new(UnavailableKind::Unreachable, what).to_error();
+        match (link, self.attempts.cause()) {
+            _ if !waits && self.attempts.may_have_arrived() => Error::Unknown,
+            (Link::Down(Some(cause)), _) => cause.to_error(),
+            (Link::Up, cause) if waits && (self.is_queued() || cause.is_none()) => {
+                Error::TimedOut(None)
             }
+            (_, Some(cause)) => cause.to_error(),
+            (Link::Up, None) => unserved("the request was not sent in time, this process was busy"),
+            (Link::Down(_), None) if profile.capabilities.waits_for_leader => Error::no_quorum(),
+            (Link::Down(_), None) => unserved("not connected"),
         }
     }
 }

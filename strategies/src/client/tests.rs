@@ -18,7 +18,9 @@ use super::{
     core::Core,
     held::Delivery,
 };
-use crate::{Capabilities, Drift, Error, Instant, Lock, Nonce, Owner, UnavailableKind};
+use crate::{
+    Capabilities, DURATION_MAX, Drift, Error, Instant, Lock, Nonce, Owner, UnavailableKind,
+};
 
 const LEASE: Duration = Duration::from_secs(10);
 const TIMEOUT: Duration = Duration::from_secs(1);
@@ -37,7 +39,7 @@ fn profile(resend: bool) -> Profile {
         queues: true,
         retry: (Duration::from_millis(5), Duration::from_millis(25)),
         resend: resend.then_some((Duration::from_millis(100), TIMEOUT)),
-        lease_max: None,
+        lease_max: DURATION_MAX,
         request_timeout: TIMEOUT,
         requests_max: 64,
         drift: Drift::default(),
@@ -145,7 +147,7 @@ fn dropped_wait_frees_its_late_grant() {
     core.call(at(0), waits(1, 5_000));
     sent(&mut core, 0);
     core.handle(at(1), Event::Queued { nonce: nonce(1), check_in: None });
-    core.call(at(2), Call::Withdraw { id: 1, nonce: nonce(1) });
+    core.call(at(2), Call::Withdraw { nonce: nonce(1) });
     assert!(is_unlock(&sent(&mut core, 2)[0], 1));
     core.handle(at(3), granted(1));
     core.handle(at(3), Event::Unlocked { nonce: nonce(1), held: true });
@@ -184,7 +186,7 @@ fn unsafe_grant_is_withdrawn() {
 fn unsent_wait_is_dropped_without_a_message() {
     let mut core = core(false);
     core.call(at(0), waits(1, 5_000));
-    core.call(at(0), Call::Withdraw { id: 1, nonce: nonce(1) });
+    core.call(at(0), Call::Withdraw { nonce: nonce(1) });
     assert!(sent(&mut core, 0).is_empty() && core.pending() == 0);
 }
 
@@ -208,7 +210,8 @@ fn nonce_names_one_request() {
     core.call(at(0), waits(1, 5_000));
     assert!(is_refused(&mut core));
     sent(&mut core, 0);
-    core.call(at(1), Call::Withdraw { id: 1, nonce: nonce(1) });
+    core.call(at(1), Call::Withdraw { nonce: nonce(1) });
+    assert!(matches!(replies(&mut core)[..], [(1, Reply::Ended)]), "to the caller that has left");
     assert!(is_refused(&mut core));
     core.handle(at(3), Event::Unlocked { nonce: nonce(1), held: true });
     take(&mut core, 3);
@@ -248,7 +251,7 @@ fn withdrawal_in_an_outage_is_sent_after_it() {
     core.call(at(0), waits(1, 5_000));
     sent(&mut core, 0);
     core.handle(at(1), Event::Down { cause: None });
-    core.call(at(2), Call::Withdraw { id: 1, nonce: nonce(1) });
+    core.call(at(2), Call::Withdraw { nonce: nonce(1) });
     assert!(sent(&mut core, 2).is_empty());
     core.handle(at(3), Event::Up { memory: Memory::Kept });
     assert!(is_unlock(&sent(&mut core, 3)[0], 1));
@@ -320,7 +323,7 @@ fn failed_withdrawn_lock_leaves_copies() {
     let mut core = core(false);
     core.call(at(0), waits(1, 5_000));
     sent(&mut core, 0);
-    core.call(at(1), Call::Withdraw { id: 1, nonce: nonce(1) });
+    core.call(at(1), Call::Withdraw { nonce: nonce(1) });
     assert!(matches!(sent(&mut core, 1)[..], [Command::Unlock { copies: false, .. }]));
     core.handle(at(2), failed(Subject::Lock(nonce(1)), Fate::NoReply));
     core.handle(at(2), failed(Subject::Unlock(nonce(1)), Fate::NoReply));

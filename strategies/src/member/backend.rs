@@ -10,7 +10,8 @@ use super::{
     ticks::Ticks,
 };
 use crate::{
-    Capabilities, Clock, Exclusion, Instant, MemberSizes, MemberStatus, Order, Survives,
+    Capabilities, Clock, DURATION_MAX, Exclusion, Instant, MemberSizes, MemberStatus, Order,
+    Survives,
     client::{
         self,
         backend::Failure,
@@ -239,7 +240,7 @@ pub(super) fn profile(options: &MemberOptions, policy: Policy) -> Profile {
         queues: policy == Policy::Queue,
         retry: RETRY,
         resend: Some(RESEND),
-        lease_max: options.outside_max,
+        lease_max: options.outside_max.unwrap_or(DURATION_MAX),
         request_timeout: options.request_timeout,
         requests_max: options.mailbox,
         drift: options.drift,
@@ -284,7 +285,7 @@ mod tests {
             assert_eq!(profile.queues, policy == Policy::Queue);
             assert_eq!(profile.retry, (ms(5), ms(25)));
             assert_eq!(profile.resend, Some((ms(100), ms(1_000))));
-            assert_eq!(profile.lease_max, Some(outside));
+            assert_eq!(profile.lease_max, outside);
             assert_eq!(profile.request_timeout, timeout);
             assert_eq!(profile.requests_max, 89);
             assert_eq!((profile.drift, profile.busy_poll), (drift, polls));

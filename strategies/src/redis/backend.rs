@@ -154,7 +154,7 @@ impl Backend {
             let cause = Cause::new(UnavailableKind::Misconfigured, error);
             match request {
                 Request::Command(Command::Inspect { id, .. }) => {
-                    events.push(Event::Unreadable { id, cause });
+                    events.push(Event::Inspected { id, found: Err(cause) });
                 }
                 _ => request.fail(Fate::NoReply, &cause, events),
             }
@@ -192,7 +192,7 @@ impl Backend {
                 if let Some(found) = &found {
                     self.warn_endless(key, found.remaining);
                 }
-                events.push(Event::Inspected { id: *id, found });
+                events.push(Event::Inspected { id: *id, found: Ok(found) });
             }
             Request::Command(Command::Scan { id, .. }) => {
                 let (names, next) = protocol::scanned(value)?;
@@ -254,7 +254,7 @@ impl Backend {
         let cause = Cause::new(refusal.kind(), text);
         match request {
             Request::Command(Command::Inspect { id, .. }) if error.code() == "WRONGTYPE" => {
-                events.push(Event::Unreadable { id, cause });
+                events.push(Event::Inspected { id, found: Err(cause) });
                 return None;
             }
             Request::Command(Command::Lock { nonce, .. }) => self.waiters.remove(nonce),

@@ -49,7 +49,7 @@ async fn grant_has_the_terms_of_its_call() {
 #[tokio::test(start_paused = true)]
 async fn invalid_request_sends_nothing() {
     let mut profile = profile(false);
-    profile.lease_max = Some(ms(20_000));
+    profile.lease_max = ms(20_000);
     let (client, script) = open(profile, obliging);
     let empty = client.lock("", &options(ms(0))).await;
     assert!(matches!(empty, Err(Error::InvalidKey { .. })));

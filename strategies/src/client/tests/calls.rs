@@ -132,11 +132,11 @@ async fn each_inspection_gets_its_own_reply() {
     let (client, _) = open(profile(false), move |command| {
         let Command::Inspect { id, key } = command else { return obliging(command) };
         vec![match &**key {
-            "held" => Event::Inspected { id: *id, found: Some(found.clone()) },
-            "free" => Event::Inspected { id: *id, found: None },
+            "held" => Event::Inspected { id: *id, found: Ok(Some(found.clone())) },
+            "free" => Event::Inspected { id: *id, found: Ok(None) },
             _ => {
                 let cause = Cause::new(UnavailableKind::Misconfigured, "no lock");
-                Event::Unreadable { id: *id, cause }
+                Event::Inspected { id: *id, found: Err(cause) }
             }
         }]
     });
@@ -151,7 +151,7 @@ async fn each_inspection_gets_its_own_reply() {
 
 #[tokio::test(start_paused = true)]
 async fn invalid_arguments_send_nothing() {
-    let profile = Profile { lease_max: Some(ms(20_000)), ..profile(false) };
+    let profile = Profile { lease_max: ms(20_000), ..profile(false) };
     let (client, script) = open(profile, obliging);
     let lock = foreign(None);
     for key in [String::new(), "k".repeat(KEY_BYTES_MAX + 1)] {
@@ -250,7 +250,7 @@ async fn full_mailbox_refuses_all_but_releases() {
     for id in 0..64 {
         let query = Query::Inspect { key: "k".into() };
         let call = Call::Query { id, limit: at(1_000), query };
-        waiting.push(client.send(call, Some(Call::Abandon { id })).unwrap());
+        waiting.push(client.send(id, call, Some(Call::Abandon { id })).unwrap());
     }
     let full = |error| matches!(error, Error::Limit { what: "pending requests", limit: 64 });
     assert!(full(client.inspect("k").await.unwrap_err()));

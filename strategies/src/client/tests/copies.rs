@@ -118,7 +118,7 @@ fn withdrawal_learns_whether_its_lock_may_arrive() {
         let mut core = core(false);
         core.call(at(0), waits(1, 5_000));
         sent(&mut core, 0);
-        core.call(at(1), Call::Withdraw { id: 1, nonce: nonce(1) });
+        core.call(at(1), Call::Withdraw { nonce: nonce(1) });
         core.handle(at(1), failed(Subject::Lock(nonce(1)), fate));
         assert_eq!(copies(&mut core, 1), leaves, "{fate:?}");
     }

@@ -291,7 +291,7 @@ fn unread_grant_past_its_deadline_is_withdrawn() {
     core.handle(at(0), granted(1));
     let unread = replies(&mut core);
     core.expire(at(20_000));
-    core.call(at(20_001), Call::Withdraw { id: 1, nonce: nonce(1) });
+    core.call(at(20_001), Call::Withdraw { nonce: nonce(1) });
     assert!(is_unlock(&sent(&mut core, 20_001)[0], 1));
     drop(unread);
 }

@@ -31,12 +31,12 @@ fn pieces(command: &Command) -> Vec<Event> {
             Event::Scanned { id: *id, keys: vec![key.into()], next }
         }
         Command::Inspect { id, key } => match &**key {
-            "k2" => Event::Inspected { id: *id, found: None },
+            "k2" => Event::Inspected { id: *id, found: Ok(None) },
             "k3" => {
                 let cause = Cause::new(UnavailableKind::Misconfigured, "no lock");
-                Event::Unreadable { id: *id, cause }
+                Event::Inspected { id: *id, found: Err(cause) }
             }
-            _ => Event::Inspected { id: *id, found: Some(held(41)) },
+            _ => Event::Inspected { id: *id, found: Ok(Some(held(41))) },
         },
         other => return obliging(other),
     }]
@@ -95,7 +95,9 @@ fn held_twice() -> impl FnMut(&Command) -> Vec<Event> + Send {
     let mut token = 41;
     move |command| {
         vec![match command {
-            Command::Inspect { id, .. } => Event::Inspected { id: *id, found: Some(held(token)) },
+            Command::Inspect { id, .. } => {
+                Event::Inspected { id: *id, found: Ok(Some(held(token))) }
+            }
             // The first has been unlocked and granted again since it was inspected.
             Command::Unlock { nonce, .. } => {
                 token += 1;
@@ -145,7 +147,7 @@ async fn force_unlock_of_another_grant_changes_nothing() {
 async fn force_unlock_ends_with_the_timeout() {
     let (client, script) = open(profile(false), |command| match command {
         Command::Inspect { id, .. } => {
-            vec![Event::Inspected { id: *id, found: Some(held(41)) }]
+            vec![Event::Inspected { id: *id, found: Ok(Some(held(41))) }]
         }
         _ => vec![],
     });
@@ -161,7 +163,7 @@ async fn force_unlock_that_looks_twice_ends_with_the_timeout() {
     let late_replies = async {
         client.clock().sleep_until(at(900)).await;
         let Command::Inspect { id, .. } = script.sent()[0] else { panic!("no inspection") };
-        script.report(Event::Inspected { id, found: Some(held(41)) });
+        script.report(Event::Inspected { id, found: Ok(Some(held(41))) });
         client.clock().sleep_until(at(950)).await;
         script.report(Event::Unlocked { nonce: nonce(41), held: false });
     };

@@ -161,7 +161,7 @@ pub(super) fn obliging(command: &Command) -> Vec<Event> {
         Command::Extend { id, nonce, token, .. } => {
             Event::Extended { id: *id, nonce: *nonce, token: Some(*token) }
         }
-        Command::Inspect { id, .. } => Event::Inspected { id: *id, found: None },
+        Command::Inspect { id, .. } => Event::Inspected { id: *id, found: Ok(None) },
         Command::Scan { id, .. } => Event::Scanned { id: *id, keys: vec![], next: None },
         Command::Check { .. } => return vec![],
     }]

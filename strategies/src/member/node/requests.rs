@@ -59,7 +59,7 @@ impl Node {
             }
             Request::Inspect { id, key } => {
                 let found = group.table().inspect(&key);
-                self.turn.events.push(Event::Inspected { id, found });
+                self.turn.events.push(Event::Inspected { id, found: Ok(found) });
                 return Copies::One;
             }
         };

@@ -126,10 +126,10 @@ fn wait_outlives_a_grant_to_a_former_incarnation() {
 #[test]
 fn withdrawal_frees_what_a_former_incarnation_was_granted() {
     let mut world = ready(&THREE);
-    let (leader, follower, waiting) = taken_over(&mut world);
+    let (leader, follower, _) = taken_over(&mut world);
     world.unlock(&leader, "k", 1);
     world.run(100);
-    world.call(&follower, |_| Call::Withdraw { id: waiting, nonce: Nonce::from_u128(2) });
+    world.call(&follower, |_| Call::Withdraw { nonce: Nonce::from_u128(2) });
     world.must_lock(&leader, "k", 3);
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::super::options::{Queue, RedisOptions};
-use crate::{Capabilities, Exclusion, Order, Survives, client::command::Profile};
+use crate::{Capabilities, DURATION_MAX, Exclusion, Order, Survives, client::command::Profile};
 
 /// Between two attempts where there is no queue: the numbers of Gaggle 1.x.
 const RETRY: (Duration, Duration) = (Duration::from_millis(150), Duration::from_millis(300));
@@ -24,7 +24,7 @@ pub(super) fn of(options: &RedisOptions) -> Profile {
         retry: RETRY,
         // A connection loses nothing without breaking.
         resend: None,
-        lease_max: None,
+        lease_max: DURATION_MAX,
         request_timeout: options.request_timeout,
         requests_max: REQUESTS_MAX,
         drift: options.drift,
@@ -58,7 +58,7 @@ mod tests {
             assert_eq!(profile.capabilities, capabilities);
             assert_eq!(profile.queues, queues);
             assert_eq!(profile.retry, (Duration::from_millis(150), Duration::from_millis(300)));
-            assert_eq!((profile.resend, profile.lease_max), (None, None));
+            assert_eq!((profile.resend, profile.lease_max), (None, DURATION_MAX));
             assert_eq!(profile.request_timeout, timeout);
             assert_eq!(profile.requests_max, 1_048_576);
             assert_eq!((profile.drift, profile.busy_poll), (drift, polls));
