@@ -91,7 +91,7 @@ impl Guard {
     /// How long the lease can still be relied on; zero once lost. Reads the clock.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.hold.reported_loss().map_or_else(|| self.hold.remaining(), |_| Duration::ZERO)
+        self.hold.remaining()
     }
 
     /// Whether the lease can be relied on at this instant. Reads the clock each time; once `false`
@@ -123,14 +123,14 @@ impl Guard {
     /// Why the lease can no longer be relied on; `None` while it can.
     #[must_use]
     pub fn loss(&self) -> Option<LossCause> {
-        self.hold.reported_loss().or_else(|| self.hold.loss())
+        self.hold.loss()
     }
 
     /// The process that force-unlocked the lock and its reason, for people; `None` after any other
     /// loss.
     #[must_use]
     pub fn loss_note(&self) -> Option<Arc<str>> {
-        self.hold.watch.note()
+        self.loss().filter(|cause| *cause == LossCause::Forced).and_then(|_| self.hold.watch.note())
     }
 
     /// Extends the lease to at least `duration` (1 ms to 24 h) from now; never shortens it.
@@ -149,15 +149,20 @@ impl Guard {
     /// Dropping the future leaves the lease as it was or extended, and the guard as it was.
     #[doc(alias = "renew")]
     pub async fn extend(&self, duration: Duration) -> Result<(), Error> {
-        if self.hold.loss().is_some() {
-            return Err(not_held(&self.lock(), self.hold.clock.now()));
+        if self.hold.loss().is_none() {
+            return self.hold.extend(duration).await;
         }
-        if self.hold.reported_loss().is_some() {
-            // The strategy knows the reason; the shortest lease extends nothing.
-            let outcome = self.hold.mutex.extend(&self.lock(), DURATION_MIN).await;
-            return Err(outcome.err().unwrap_or(Error::NotHolder));
+        let lock = self.lock();
+        let lost = || not_held(&lock, self.hold.clock.now());
+        // The strategy knows whether its handle has ended; the shortest lease extends nothing.
+        if self.hold.watch.is_lost()
+            && matches!(lost(), Error::NotHolder)
+            && let Err(ended @ (Error::Closed | Error::Failed { .. })) =
+                self.hold.mutex.extend(&lock, DURATION_MIN).await
+        {
+            return Err(ended);
         }
-        self.hold.extend(duration).await
+        Err(lost())
     }
 
     /// Unlocks and waits for the outcome, within the strategy's request timeout (1 s by default).
@@ -183,7 +188,7 @@ impl Guard {
             Err(Error::Expired) => self.hold.unlock_found(LossCause::Deadline),
             Err(_) => return outcome,
         }
-        self.disarm();
+        self.armed = false;
         outcome
     }
 
@@ -191,9 +196,8 @@ impl Guard {
     /// receiver [adopts](crate::Locker::adopt) or unlocks it, or its lease expires.
     #[must_use = "the lock stays held until its lease ends"]
     pub fn into_lock(mut self) -> Lock {
-        let lock = self.end();
-        self.disarm();
-        lock
+        self.armed = false;
+        self.end()
     }
 
     /// Ends the keep-alive first, so that only an extension in flight can follow the unlock, and no
@@ -202,11 +206,6 @@ impl Guard {
         self.keepalive = None;
         self.hold.end();
         self.lock()
-    }
-
-    /// Drops the guard without an unlock.
-    fn disarm(mut self) {
-        self.armed = false;
     }
 }
 

@@ -31,34 +31,13 @@ pub(crate) struct Hold {
 struct State {
     lock: Lock,
     lost: Option<LossCause>,
-    /// The guard has released the lock: a loss is no longer reported.
+    /// The guard has released the lock: a loss is no longer noted.
     ended: bool,
-    counted: bool,
 }
 
 impl State {
     fn is_expired(&self, now: Instant) -> bool {
         self.lock.deadline().is_none_or(|deadline| now >= deadline)
-    }
-
-    /// The cause of a loss that is found now.
-    fn cause_at(&self, now: Instant) -> LossCause {
-        if self.is_expired(now) { LossCause::Deadline } else { LossCause::Ended }
-    }
-
-    /// Counts the loss by its first cause.
-    fn count(&mut self, cause: LossCause) {
-        if !self.ended && !std::mem::replace(&mut self.counted, true) {
-            metrics::lost(cause);
-        }
-    }
-
-    /// Records and counts the loss; `false` if one was recorded before.
-    fn lose(&mut self, cause: LossCause) -> bool {
-        let earlier = self.lost;
-        self.lost = earlier.or(Some(cause));
-        self.count(cause);
-        earlier.is_none()
     }
 }
 
@@ -66,7 +45,7 @@ impl Hold {
     /// A lock that `mutex` has just granted.
     pub(crate) fn new(mutex: Arc<dyn KeyedMutex>, lock: Lock) -> Self {
         let (clock, watch) = (mutex.clock(), mutex.watch(&lock));
-        let state = Mutex::new(State { lock, lost: None, ended: false, counted: false });
+        let state = Mutex::new(State { lock, lost: None, ended: false });
         let held = Stopwatch::start(&*clock);
         Self { mutex, clock, watch, state, held, changed: Notify::new() }
     }
@@ -85,46 +64,63 @@ impl Hold {
         if state.lost.is_some() { None } else { state.lock.deadline() }
     }
 
-    /// Zero only after the loss is recorded, so that an extension in flight cannot revive the lock.
+    /// The state at `now`, after a loss was noted that was reported, or that the deadline shows.
+    fn look(&self, now: Instant) -> MutexGuard<'_, State> {
+        let reported = self.watch.cause();
+        let state = self.state();
+        let expired = state.is_expired(now).then_some(LossCause::Deadline);
+        match reported.or(expired) {
+            Some(cause) => self.note(state, cause),
+            None => state,
+        }
+    }
+
+    /// Notes a loss, and counts, logs and notifies the first. Its cause stays; only a force-unlock
+    /// before the deadline is a better one.
+    fn note<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        cause: LossCause,
+    ) -> MutexGuard<'a, State> {
+        let earlier = state.lost;
+        let is_better = |it| it == LossCause::Ended && cause == LossCause::Forced;
+        if state.ended || !earlier.is_none_or(is_better) {
+            return state;
+        }
+        state.lost = Some(cause);
+        if earlier.is_some() {
+            return state;
+        }
+        let lock = state.lock.clone();
+        // Without the mutex: recorders, subscribers and wakers are foreign code.
+        drop(state);
+        metrics::lost(cause);
+        self.changed.notify_waiters();
+        // A strategy that reports a loss logs it.
+        if self.watch.mark_logged() {
+            let (key, token) = (lock.key(), lock.fencing_token());
+            tracing::warn!(%key, token, nonce = %lock.nonce(), "lock lost");
+        }
+        self.state()
+    }
+
+    /// Zero only after the loss is noted, so that an extension in flight cannot revive the lock.
     pub(crate) fn remaining(&self) -> Duration {
         let now = self.clock.now();
-        let mut state = self.state();
+        let state = self.look(now);
         let deadline = state.lock.deadline().filter(|_| state.lost.is_none());
-        let remaining = deadline.map_or(Duration::ZERO, |deadline| deadline.since(now));
-        if remaining.is_zero() && state.lose(LossCause::Deadline) {
-            drop(state);
-            self.changed.notify_waiters();
-        }
-        remaining
+        deadline.map_or(Duration::ZERO, |deadline| deadline.since(now))
     }
 
-    /// Why the lock is lost, by the local clock and state.
+    /// Why the lock is lost.
     pub(crate) fn loss(&self) -> Option<LossCause> {
-        self.remaining();
-        self.state().lost
-    }
-
-    /// Why the strategy reported the loss; `None` if it did not. The first cause stays.
-    pub(crate) fn reported_loss(&self) -> Option<LossCause> {
-        let reported = self.watch.cause()?;
-        let mut state = self.state();
-        let cause = match reported {
-            LossCause::Forced => reported,
-            _ => state.lost.unwrap_or(reported),
-        };
-        state.count(cause);
-        Some(cause)
-    }
-
-    /// The cause of a force-unlock, if one was reported.
-    fn forced_loss(&self) -> Option<LossCause> {
-        self.watch.cause().filter(|reported| *reported == LossCause::Forced)
+        self.look(self.clock.now()).lost
     }
 
     /// Completes when the strategy reports the loss.
     pub(crate) async fn loss_reported(&self) {
         self.watch.lost().await;
-        self.reported_loss();
+        self.loss();
     }
 
     /// Extends, and records the new deadline or the loss.
@@ -136,23 +132,20 @@ impl Hold {
             Err(Error::Expired) if self.deadline() > lock.deadline() => Err(Error::Unknown),
             Err(error) => {
                 if matches!(error, Error::NotHolder | Error::Expired) {
-                    self.lose();
+                    drop(self.note(self.look(self.clock.now()), LossCause::Ended));
                 }
                 Err(error)
             }
         }
     }
 
-    /// Takes a later deadline, unless the present one has passed: a lost lock stays lost.
+    /// Takes a later deadline: a lost lock stays lost.
     fn set_deadline(&self, extended: Lock) -> Result<(), Error> {
         let now = self.clock.now();
-        let mut state = self.state();
-        if state.is_expired(now) {
-            state.lose(LossCause::Deadline);
-        }
+        let mut state = self.look(now);
         let outcome = match state.lost {
             Some(LossCause::Deadline) => Err(Error::Expired),
-            // Another extension was the first to find it.
+            // Another extension found it, or the strategy has reported it.
             Some(_) => Err(not_held(&state.lock, now)),
             None => {
                 if extended.deadline() > state.lock.deadline() {
@@ -166,37 +159,19 @@ impl Hold {
         outcome
     }
 
-    pub(crate) fn lose(&self) {
-        let (now, forced) = (self.clock.now(), self.forced_loss());
-        let mut state = self.state();
-        let cause = forced.unwrap_or_else(|| state.cause_at(now));
-        if !state.lose(cause) {
-            return;
-        }
-        let lock = (!state.ended).then(|| state.lock.clone());
-        drop(state);
-        self.changed.notify_waiters();
-        // A strategy that reports a loss logs it.
-        if let Some(lock) = lock.filter(|_| !self.watch.is_lost()) {
-            tracing::warn!(key = %lock.key(), nonce = %lock.nonce(), "lock lost");
-        }
-    }
-
-    /// Records that the guard has released the lock: a loss is no longer reported.
+    /// Records that the guard has released the lock: a loss is no longer noted.
     pub(crate) fn end(&self) {
-        if cfg!(feature = "metrics") && self.reported_loss().is_none() {
-            // Counts a loss by the deadline that the guard was not asked for.
-            self.remaining();
-        }
-        if !std::mem::replace(&mut self.state().ended, true) {
+        // Notes a loss that the guard was not asked for.
+        if !std::mem::replace(&mut self.look(self.clock.now()).ended, true) {
             self.held.released(&*self.clock);
         }
     }
 
     /// Counts a loss that the unlock was the first to find.
     pub(crate) fn unlock_found(&self, cause: LossCause) {
-        if !std::mem::replace(&mut self.state().counted, true) {
-            metrics::lost(self.forced_loss().unwrap_or(cause));
+        if self.state().lost.is_none() {
+            let forced = self.watch.cause().filter(|reported| *reported == LossCause::Forced);
+            metrics::lost(forced.unwrap_or(cause));
         }
     }
 

@@ -54,9 +54,27 @@ async fn early_loss_fires_before_the_deadline() {
     assert!(stub.holds.lose(&guard.key(), guard.nonce(), guard.fencing_token()));
     timeout(ms(0), guard.lost()).await.expect("at once");
     assert!(!guard.is_valid());
-    stub.reply_to_extends(&[|| Err(Error::Closed)]);
+    stub.reply_to_extends(&[|| Err(Error::Closed), || Err(Error::no_quorum())]);
     assert!(matches!(guard.extend(ms(1000)).await, Err(Error::Closed)), "the strategy knows why");
-    assert!(matches!(guard.extend(ms(1000)).await, Err(Error::NotHolder)));
+    for _ in 0..2 {
+        let lost = guard.extend(ms(1000)).await;
+        assert!(matches!(lost, Err(Error::NotHolder)), "{lost:?}: nothing can be retried");
+    }
+}
+
+/// It was sent before the loss.
+#[tokio::test(start_paused = true)]
+async fn granted_extend_does_not_outlive_a_reported_loss() {
+    let stub = Stub::new();
+    stub.delay_extends(ms(10));
+    let guard = Locker::new(stub.clone()).lock_with("k", lease(ms(1000))).await.unwrap();
+    let lose = async {
+        tokio::time::sleep(ms(5)).await;
+        stub.holds.lose(&guard.key(), guard.nonce(), guard.fencing_token());
+    };
+    let (extended, ()) = tokio::join!(guard.extend(ms(5000)), lose);
+    assert!(matches!(extended, Err(Error::NotHolder)), "{extended:?}");
+    assert_eq!(guard.loss(), Some(LossCause::Ended));
 }
 
 #[tokio::test(start_paused = true)]
@@ -322,6 +340,17 @@ async fn first_cause_of_a_loss_stays() {
         assert_eq!((guard.loss(), guard.is_valid()), (Some(LossCause::Ended), false));
         assert!(matches!(guard.extend(ms(1000)).await, Err(Error::Expired)), "from then on");
     }
+}
+
+/// Its lease lasts at the granting side for the drift beyond the deadline.
+#[tokio::test(start_paused = true)]
+async fn expired_guard_is_not_lost_by_force() {
+    let stub = Stub::new();
+    let guard = Locker::new(stub.clone()).lock_with("k", lease(ms(1000))).await.unwrap();
+    tokio::time::sleep(ms(1000)).await;
+    assert_eq!(guard.loss(), Some(LossCause::Deadline));
+    stub.holds.force(&guard.key(), guard.nonce(), guard.fencing_token(), &"why".into());
+    assert_eq!((guard.loss(), guard.loss_note()), (Some(LossCause::Deadline), None));
 }
 
 /// Contract, *Outcomes*: `Expired` only from the local deadline on.

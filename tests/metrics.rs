@@ -224,6 +224,27 @@ fn loss_in_a_redis_without_queue_is_counted() {
     assert_eq!(value(&figures, "gaggle_locks_lost_total", "reported"), 1.0);
 }
 
+/// Only the UNLOCK of the dropped guard finds it.
+#[test]
+fn loss_that_a_drop_finds_is_counted() {
+    let figures = figures_of(async {
+        let server = RedisServer::start();
+        let locker = open(&format!("{}?queue=none", server.url())).await.unwrap();
+        let expired = locker.lock_with("expired", lease(ms(100))).await.unwrap();
+        let lost = locker.lock("lost").await.unwrap();
+        let mut client = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
+        redis::cmd("FLUSHALL").exec(&mut client).unwrap();
+        drop((lost, locker.lock("held").await.unwrap()));
+        tokio::time::sleep(ms(150)).await;
+        drop(expired);
+        // Its reply is behind those of the UNLOCKs.
+        locker.inspect("lost").await.unwrap();
+        locker.close().await;
+    });
+    let lost = |cause| value(&figures, "gaggle_locks_lost_total", cause);
+    assert_eq!((lost("forced"), lost("deadline"), lost("reported")), (0.0, 1.0, 1.0));
+}
+
 #[test]
 fn malformed_publication_is_counted() {
     let figures = figures_of(async {

@@ -7,8 +7,8 @@
 use std::time::Duration;
 
 use gaggle::{
-    LockOptions, Locker, OpenError, Owner,
-    channels::testing::{Events, RedisServer, free_port},
+    Error, LockOptions, Locker, OpenError, Owner,
+    channels::testing::{Events, Proxy, RedisServer, free_port},
     open,
 };
 use tokio::{
@@ -262,6 +262,51 @@ async fn loss_that_an_extension_finds_is_logged_once() {
     let seen = events.take();
     let losses = seen.iter().filter(|event| event.contains("message=lock lost"));
     assert_eq!(losses.count(), 1, "{seen:?}");
+}
+
+/// The deadline passes before the reply to the extension, and a Redis without memory follows.
+#[tokio::test]
+async fn loss_that_an_extension_finds_first_is_logged_once() {
+    let (_alone, events, _recording) = recorded().await;
+    let server = RedisServer::start();
+    let proxy = Proxy::before(server.port());
+    let locker = open(&proxy.url()).await.unwrap();
+    let lease = LockOptions::default().duration(Duration::from_millis(300));
+    let guard = locker.lock_with("k", lease).await.unwrap();
+    proxy.delay_replies(Duration::from_millis(400));
+    let late = guard.extend(Duration::from_secs(5)).await;
+    assert!(matches!(late, Err(Error::Expired)), "{late:?}");
+    events.wait_for("message=lock lost").await;
+    let mut connection = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
+    redis::cmd("FLUSHALL").exec(&mut connection).unwrap();
+    proxy.delay_replies(Duration::ZERO);
+    assert!(proxy.sever() > 0);
+    events.wait_for("message=redis available again").await;
+    // Its reply comes in a turn after that of the loss.
+    locker.inspect("k").await.unwrap();
+    let losses = events.with("message=lock lost");
+    assert_eq!(losses.len(), 1, "{losses:?}");
+}
+
+/// No granting side reports it.
+#[tokio::test]
+async fn loss_by_the_deadline_is_logged_once() {
+    let (_alone, events, _recording) = recorded().await;
+    let server = RedisServer::start();
+    let lease = LockOptions::default().duration(Duration::from_millis(100));
+    for url in [server.url(), "local:".into()] {
+        let locker = open(&url).await.unwrap();
+        let guard = locker.lock_with("k", lease.clone()).await.unwrap();
+        let token = format!("token={} ", guard.fencing_token());
+        guard.lost().await;
+        assert!(!guard.is_valid() && locker.inspect("other").await.unwrap().is_none());
+        drop(guard);
+        locker.close().await;
+        let losses = events.take();
+        let losses = losses.iter().filter(|event| event.starts_with("WARN message=lock lost"));
+        let losses: Vec<_> = losses.collect();
+        assert!(matches!(losses[..], [loss] if loss.contains(&token)), "{url}: {losses:?}");
+    }
 }
 
 #[tokio::test]

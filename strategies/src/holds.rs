@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeMap, btree_map},
     sync::{
         Arc, OnceLock, PoisonError,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
 
@@ -57,6 +57,8 @@ struct Signal {
     /// The first cause, with the note of a force-unlock.
     lost: OnceLock<(LossCause, Option<Arc<str>>)>,
     raised: Notify,
+    /// By the strategy, or by a holder that found the loss first.
+    is_logged: AtomicBool,
 }
 
 impl Signal {
@@ -67,6 +69,11 @@ impl Signal {
             self.raised.notify_waiters();
         }
         first
+    }
+
+    /// Returns whether it was not logged before.
+    fn mark_logged(&self) -> bool {
+        !self.is_logged.swap(true, Ordering::SeqCst)
     }
 }
 
@@ -93,7 +100,7 @@ impl Holds {
     }
 
     /// Marks the acquisitions of this key and nonce lost, up to this token: a later one stays
-    /// valid. Returns whether one was watched.
+    /// valid. Returns whether one was watched whose loss is not logged yet.
     pub fn lose(&self, key: &Arc<str>, nonce: Nonce, token: u64) -> bool {
         self.raise((key, nonce, token), LossCause::Ended, None)
     }
@@ -126,7 +133,7 @@ impl Holds {
             .map(|(_, entry)| entry.signal.clone())
             .collect();
         // Without the mutex: wakers run foreign code.
-        losing.iter().filter(|signal| signal.raise(cause, note)).count() > 0
+        losing.iter().filter(|signal| signal.raise(cause, note) && signal.mark_logged()).count() > 0
     }
 
     /// Whether any is watched. A watch that begins later is checked by its strategy.
@@ -136,10 +143,18 @@ impl Holds {
 
     /// Marks all lost and returns them, so that a closing strategy can unlock them.
     pub fn lose_all(&self) -> Vec<Lock> {
+        self.raise_all().map(|(_, lock)| lock).collect()
+    }
+
+    /// Marks all lost, and returns those whose loss is not logged yet.
+    pub(crate) fn lose_all_unlogged(&self) -> Vec<Lock> {
+        self.raise_all().filter(|(signal, _)| signal.mark_logged()).map(|(_, lock)| lock).collect()
+    }
+
+    fn raise_all(&self) -> impl Iterator<Item = (Arc<Signal>, Lock)> {
         let all = |entry: &Entry| (entry.signal.clone(), entry.lock.clone());
         let losing: Vec<_> = self.lock().values().map(all).collect();
-        let fresh = losing.into_iter().filter(|(signal, _)| signal.raise(LossCause::Ended, None));
-        fresh.map(|(_, lock)| lock).collect()
+        losing.into_iter().filter(|(signal, _)| signal.raise(LossCause::Ended, None))
     }
 
     /// Whether none is watched.
@@ -179,6 +194,13 @@ impl LossWatch {
     #[must_use]
     pub fn note(&self) -> Option<Arc<str>> {
         self.signal.lost.get()?.1.clone()
+    }
+
+    /// Notes that its holder, which has found that the lock is lost, logs that. `false` if it is
+    /// logged already, or the strategy has reported it.
+    #[must_use]
+    pub fn mark_logged(&self) -> bool {
+        !self.is_lost() && self.signal.mark_logged()
     }
 
     /// Completes when the lock is lost; never, if it is not.

@@ -134,6 +134,8 @@ pub(crate) enum Output {
     /// An acquisition was unlocked by this process.
     Released {
         lock: Lock,
+        /// It was lost before, which no caller learns.
+        is_loss: bool,
     },
     /// Nothing that was granted to this process with this token or a smaller one can be relied on.
     LostAll {

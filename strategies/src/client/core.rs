@@ -26,7 +26,7 @@ pub(crate) struct Core {
     /// When: later, after the granting side has refused a check.
     pub(super) hold_checks_at: Instant,
     pub(super) outputs: Vec<Output>,
-    closing: bool,
+    pub(super) closing: bool,
 }
 
 impl Core {

@@ -231,13 +231,17 @@ impl<B: Backend> Driver<B> {
                 }
                 Output::Reply { id, reply } => later.push((id, reply)),
                 Output::Lost { lock, forced } => shared.lose(*now, &lock, forced.as_ref()),
-                Output::Released { lock } => {
+                Output::Released { lock, is_loss } => {
+                    if is_loss {
+                        count!("gaggle_locks_lost_total", "cause" => "reported");
+                        warn_of(&lock, None);
+                    }
                     shared.note_lost(lock.fencing_token());
                     shared.holds.lose(lock.key(), lock.nonce(), lock.fencing_token());
                 }
                 Output::LostAll { token } => {
                     shared.note_lost(token);
-                    shared.holds.lose_all().iter().for_each(|lock| warn_of(lock, None));
+                    shared.holds.lose_all_unlogged().iter().for_each(|lock| warn_of(lock, None));
                 }
             }
         }
@@ -306,7 +310,7 @@ impl Shared {
     fn lose(&self, now: Instant, lock: &Lock, forced: Option<&Arc<str>>) {
         self.note_lost(lock.fencing_token());
         let (key, nonce, token) = (lock.key(), lock.nonce(), lock.fencing_token());
-        let was_watched = match forced {
+        let is_unlogged = match forced {
             Some(note) => self.holds.force(key, nonce, token, note),
             // A lock without a deadline is no longer held here: its deadline has passed.
             None if lock.deadline().is_none_or(|deadline| deadline <= now) => {
@@ -314,7 +318,7 @@ impl Shared {
             }
             None => self.holds.lose(key, nonce, token),
         };
-        if was_watched {
+        if is_unlogged {
             warn_of(lock, forced.map(|note| &**note));
         }
     }

@@ -152,8 +152,16 @@ impl Core {
                 (true, _) => self.lose(nonce, &held, Some(ELSEWHERE.into())),
                 (false, Some((_, note))) => self.lose(nonce, &held, Some(note)),
                 (false, None) => {
-                    held.revoke();
-                    self.outputs.push(Output::Released { lock: held.lock(nonce) });
+                    let was_taken = !held.revoke();
+                    // Of a dropped guard. A loss by its deadline, or by the closing, it has noted.
+                    let goes_unnoticed = |own: &Request| {
+                        own.callers.is_empty() && !own.attempts.is_unsettled() && !self.closing
+                    };
+                    let is_loss = !was_held
+                        && was_taken
+                        && now < held.deadline
+                        && request.as_deref().is_some_and(goes_unnoticed);
+                    self.outputs.push(Output::Released { lock: held.lock(nonce), is_loss });
                 }
             }
         }

@@ -308,7 +308,7 @@ impl World {
                         self.lost.push((name.into(), lock.nonce()));
                     }
                 }
-                Output::Released { lock } => {
+                Output::Released { lock, .. } => {
                     self.relied_on.remove(&(name.into(), lock.nonce()));
                 }
                 Output::LostAll { .. } => {}
