@@ -7,7 +7,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use gaggle_strategies::{
     Error, KeyedMutex, Lock,
-    implement::not_held,
+    implement::{LossWatch, not_held},
     limits::DURATION_MIN,
     lock::{LossCause, Nonce},
 };
@@ -43,14 +43,18 @@ use crate::{keepalive::KeepAlive, lease::Hold};
 pub struct Guard {
     hold: Arc<Hold>,
     keepalive: Option<KeepAlive>,
+    /// Ends with the guard, and not with a task of the keep-alive that is still to be aborted: a
+    /// strategy unlocks what is watched when it closes.
+    watch: LossWatch,
     /// Whether dropping unlocks.
     armed: bool,
 }
 
 impl Guard {
     pub(crate) fn new(mutex: Arc<dyn KeyedMutex>, lock: Lock) -> Self {
-        let hold = Arc::new(Hold::new(mutex, lock));
-        Self { hold, keepalive: None, armed: true }
+        let watch = mutex.watch(&lock);
+        let hold = Arc::new(Hold::new(mutex, lock, watch.observer()));
+        Self { hold, keepalive: None, watch, armed: true }
     }
 
     /// Extends in the background; needs a tokio runtime.
@@ -130,7 +134,7 @@ impl Guard {
     /// loss.
     #[must_use]
     pub fn loss_note(&self) -> Option<Arc<str>> {
-        self.loss().filter(|cause| *cause == LossCause::Forced).and_then(|_| self.hold.watch.note())
+        self.loss().filter(|cause| *cause == LossCause::Forced).and_then(|_| self.watch.note())
     }
 
     /// Extends the lease to at least `duration` (1 ms to 24 h) from now; never shortens it.
@@ -155,7 +159,7 @@ impl Guard {
         let lock = self.lock();
         let lost = || not_held(&lock, self.hold.clock.now());
         // The strategy knows whether its handle has ended; the shortest lease extends nothing.
-        if self.hold.watch.is_lost()
+        if self.watch.is_lost()
             && matches!(lost(), Error::NotHolder)
             && let Err(ended @ (Error::Closed | Error::Failed { .. })) =
                 self.hold.mutex.extend(&lock, DURATION_MIN).await

@@ -43,8 +43,8 @@ impl State {
 
 impl Hold {
     /// A lock that `mutex` has just granted.
-    pub(crate) fn new(mutex: Arc<dyn KeyedMutex>, lock: Lock) -> Self {
-        let (clock, watch) = (mutex.clock(), mutex.watch(&lock));
+    pub(crate) fn new(mutex: Arc<dyn KeyedMutex>, lock: Lock, watch: LossWatch) -> Self {
+        let clock = mutex.clock();
         let state = Mutex::new(State { lock, lost: None, ended: false });
         let held = Stopwatch::start(&*clock);
         Self { mutex, clock, watch, state, held, changed: Notify::new() }

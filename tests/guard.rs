@@ -170,6 +170,8 @@ async fn into_lock_disarms_drop_and_auto_extend() {
     let locker = Locker::new(stub.clone());
     let guard = locker.lock_with("k", lease(ms(900))).auto_extend(ms(9000)).await.unwrap();
     let lock = guard.into_lock();
+    // Before the task of the auto-extend has ended.
+    assert!(stub.holds.is_empty(), "a close would unlock it");
     tokio::time::sleep(ms(5000)).await;
     assert_eq!(stub.calls(), [Call::Lock]);
     assert_eq!(lock.fencing_token(), 7);

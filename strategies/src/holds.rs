@@ -176,6 +176,12 @@ impl LossWatch {
         Self { signal: Arc::default(), registered: None }
     }
 
+    /// Observes the loss as long as this or another watch is registered.
+    #[must_use]
+    pub fn observer(&self) -> Self {
+        Self { signal: self.signal.clone(), registered: None }
+    }
+
     /// Whether the lock was lost so far.
     #[must_use]
     pub fn is_lost(&self) -> bool {
