@@ -147,8 +147,9 @@ impl Acquire {
             Ok(lock) => lock,
             // Boxed: it would make the future of every lock longer.
             Err(error) => {
+                let error = Box::pin(name_holder(error, &*mutex, key, max_wait)).await;
                 metrics::refused(&error);
-                return Err(Box::pin(name_holder(error, &*mutex, key, max_wait)).await);
+                return Err(error);
             }
         };
         wait.granted(&*clock);

@@ -224,6 +224,30 @@ fn loss_in_a_redis_without_queue_is_counted() {
     assert_eq!(value(&figures, "gaggle_locks_lost_total", "reported"), 1.0);
 }
 
+/// The value of the key is of another program.
+#[test]
+fn refused_call_is_counted_by_the_error_that_it_returns() {
+    let figures = figures_of(async {
+        let server = RedisServer::start();
+        let locker = open(&server.url()).await.unwrap();
+        locker.lock("k").await.unwrap().unlock().await.unwrap();
+        let mut client = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
+        let [name]: [String; 1] = {
+            let held = locker.lock("k").await.unwrap();
+            let found: Vec<String> = redis::cmd("KEYS").arg("*:l:k").query(&mut client).unwrap();
+            held.unlock().await.unwrap();
+            found.try_into().unwrap()
+        };
+        redis::cmd("SET").arg(&name).arg("foreign").exec(&mut client).unwrap();
+        let wait = LockOptions::default().max_wait(ms(100));
+        let refused = locker.lock_with("k", wait).await;
+        assert!(matches!(refused, Err(Error::Unavailable { .. })), "{refused:?}");
+        locker.close().await;
+    });
+    let refused = |reason| value(&figures, "gaggle_locks_refused_total", reason);
+    assert_eq!((refused("unavailable"), refused("timed_out")), (1.0, 0.0));
+}
+
 /// Only the UNLOCK of the dropped guard finds it.
 #[test]
 fn loss_that_a_drop_finds_is_counted() {
