@@ -71,8 +71,8 @@ pub trait KeyedMutex: Send + Sync + 'static {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future does not take back an unlock that was sent. An unlock that was not sent
-    /// yet is not sent, and the lease's end frees the key.
+    /// Dropping the future does not take the unlock back: it may still be sent until the lease
+    /// ends. A future that was not polled sends nothing.
     #[doc(alias = "release")]
     async fn unlock(&self, lock: &Lock) -> Result<(), Error>;
 

@@ -25,7 +25,8 @@ use crate::{
     wait::whole_ms,
 };
 
-/// The handle of a driver. Dropping it ends the driver once everything is sent.
+/// The handle of a driver. Dropping it ends the driver once everything is sent, or after a request
+/// timeout.
 pub(crate) struct Client<B: Backend> {
     pub(crate) profile: Profile,
     pub(super) clock: Arc<dyn Clock>,
