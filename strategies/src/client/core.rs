@@ -127,7 +127,7 @@ impl Core {
         if self.requests.contains(of) {
             self.end(now, of, |_| Reply::Ended);
         } else if let Some(held) = self.held.get(nonce) {
-            let (lock, until) = (held.lock(nonce), now.after(held.lease));
+            let (lock, until) = (held.lock(nonce), now.max(held.deadline));
             self.release(now, lock, until, false);
         }
     }

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    call::{CallId, LockCall, Output, Query, Reply, Until},
+    call::{CallId, Output, Query, Reply, Until},
     command::{Cause, Event, Fate, Link, Memory, Subject},
     core::Core,
     held::Held,
@@ -92,12 +92,12 @@ impl Core {
             }
             return;
         };
-        let LockCall { id, lease: asked, .. } = request.lock().call;
+        let id = request.lock().call.id;
         let sent = request.attempts.first_sent().unwrap_or(now);
         let deadline = granted_deadline(sent, now, waited, lease, self.profile.drift);
         let lock = Lock::new(key, nonce, token, Some(deadline));
         let sole = !request.attempts.has_copies();
-        let delivery = self.held.granted(now, &lock, asked, sole);
+        let delivery = self.held.granted(now, &lock, sole);
         self.reply(id, Reply::Granted { lock, delivery });
     }
 

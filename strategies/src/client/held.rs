@@ -26,7 +26,6 @@ pub(super) struct Holdings {
 pub(super) struct Held {
     pub(super) key: Arc<str>,
     pub(super) token: u64,
-    pub(super) lease: Duration,
     pub(super) deadline: Instant,
     /// No other copy of its LOCK can still arrive at the granting side.
     pub(super) sole: bool,
@@ -76,10 +75,10 @@ impl Delivery {
 
 impl Held {
     /// A lock that this process was granted, or one that it has from another: then a caller has it.
-    fn new(lock: &Lock, lease: Duration, deadline: Instant, is_taken: bool) -> Self {
+    fn new(lock: &Lock, deadline: Instant, is_taken: bool) -> Self {
         let (key, token) = (lock.key().clone(), lock.fencing_token());
         let (sole, is_doubtful, deliveries) = (false, false, Vec::with_capacity(1));
-        Self { key, token, lease, deadline, sole, is_doubtful, is_taken, deliveries }
+        Self { key, token, deadline, sole, is_doubtful, is_taken, deliveries }
     }
 
     /// The delivery of one more reply.
@@ -111,22 +110,16 @@ impl Holdings {
     }
 
     /// Notes a grant, and returns the delivery that its reply carries.
-    pub(super) fn granted(
-        &mut self,
-        now: Instant,
-        lock: &Lock,
-        lease: Duration,
-        sole: bool,
-    ) -> Delivery {
+    pub(super) fn granted(&mut self, now: Instant, lock: &Lock, sole: bool) -> Delivery {
         let deadline = lock.deadline().unwrap_or(now);
-        self.insert(now, lock, Held { sole, ..Held::new(lock, lease, deadline, false) })
+        self.insert(now, lock, Held { sole, ..Held::new(lock, deadline, false) })
     }
 
     /// Notes an extension until `deadline`, perhaps of a lock that another process was granted, and
     /// returns the delivery that its reply carries.
     pub(super) fn extended(&mut self, now: Instant, lock: &Lock, deadline: Instant) -> Delivery {
         let Some(held) = self.by_nonce.get_mut(&lock.nonce()) else {
-            return self.insert(now, lock, Held::new(lock, deadline.since(now), deadline, true));
+            return self.insert(now, lock, Held::new(lock, deadline, true));
         };
         held.deadline = held.deadline.max(deadline);
         held.is_doubtful = false;
@@ -199,7 +192,7 @@ mod tests {
     #[test]
     fn deliveries_of_finished_calls_are_forgotten() {
         let (mut held, lock) = (Holdings::default(), lock(1, 5_000));
-        assert!(held.granted(at(0), &lock, Duration::from_secs(5), true).take());
+        assert!(held.granted(at(0), &lock, true).take());
         for ms in 0..100 {
             assert!(held.extended(at(ms), &lock, at(ms + 5_000)).take());
         }
@@ -210,7 +203,7 @@ mod tests {
     fn only_holds_past_their_deadline_are_swept() {
         let mut held = Holdings::default();
         for (nonce, deadline) in [(1, 9_999), (2, 10_000), (3, 10_001)] {
-            held.granted(at(0), &lock(nonce, deadline), Duration::from_secs(5), true);
+            held.granted(at(0), &lock(nonce, deadline), true);
         }
         held.sweep(at(9_999));
         assert_eq!(held.iter().count(), 3, "it is not time yet");
