@@ -12,8 +12,8 @@ use std::{
 use futures_util::FutureExt;
 
 use crate::{
-    BootClock, Clock, Error, Inspection, Instant, KeyedMutex, Local, Lock, LockOptions, MaxWait,
-    Nonce, TokioClock,
+    BootClock, Clock, Error, Inspection, Instant, KeyedMutex, Local, Lock, LockOptions, LossCause,
+    MaxWait, Nonce, TokioClock,
     lock_table::{Known, Sizes, TableConfig},
 };
 

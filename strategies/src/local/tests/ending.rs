@@ -57,7 +57,7 @@ async fn watch_fires_at_lease_end_and_later() {
     local.inspect("k").await.unwrap();
     watch.lost().await;
     drop(watch);
-    assert!(local.watch(&lock).is_lost(), "watched too late");
+    assert_eq!(local.watch(&lock).cause(), Some(LossCause::Deadline), "watched too late");
     assert!(local.shards.holds.is_empty());
 }
 
