@@ -18,7 +18,8 @@ use crate::{
 
 /// A mutex that grants every request at once. It shows that the checks of a lock can fail.
 ///
-/// It checks its input, generates growing tokens and ends with [`close`](KeyedMutex::close).
+/// It checks keys and options of a lock, generates growing tokens and ends with
+/// [`close`](KeyedMutex::close).
 ///
 /// ```
 /// # use gaggle_strategies::{KeyedMutex, LockOptions, Noop};
