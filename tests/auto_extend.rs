@@ -153,7 +153,7 @@ async fn lost_lock_is_not_extended() {
     let guard = locker.lock_with("k", lease(ms(900))).auto_extend(ms(60_000)).await.unwrap();
     let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     assert_eq!(tasks(), 1);
-    stub.holds.lose(&guard.key(), guard.nonce(), guard.fencing_token());
+    stub.holds.lose(&guard.lock());
     tokio::time::sleep(ms(1)).await;
     assert_eq!(tasks(), 0, "also while the lost guard lives");
     tokio::time::sleep(ms(5000)).await;

@@ -51,7 +51,7 @@ async fn extend_postpones_a_pending_lost() {
 async fn early_loss_fires_before_the_deadline() {
     let stub = Stub::new();
     let guard = Locker::new(stub.clone()).lock_with("k", lease(ms(60_000))).await.unwrap();
-    assert!(stub.holds.lose(&guard.key(), guard.nonce(), guard.fencing_token()));
+    assert!(stub.holds.lose(&guard.lock()));
     timeout(ms(0), guard.lost()).await.expect("at once");
     assert!(!guard.is_valid());
     stub.reply_to_extends(&[|| Err(Error::Closed), || Err(Error::no_quorum())]);
@@ -70,7 +70,7 @@ async fn granted_extend_does_not_outlive_a_reported_loss() {
     let guard = Locker::new(stub.clone()).lock_with("k", lease(ms(1000))).await.unwrap();
     let lose = async {
         tokio::time::sleep(ms(5)).await;
-        stub.holds.lose(&guard.key(), guard.nonce(), guard.fencing_token());
+        stub.holds.lose(&guard.lock());
     };
     let (extended, ()) = tokio::join!(guard.extend(ms(5000)), lose);
     assert!(matches!(extended, Err(Error::NotHolder)), "{extended:?}");
@@ -87,7 +87,7 @@ async fn refused_extend_loses_the_guard() {
     timeout(ms(0), guard.lost()).await.expect("at once");
     assert_eq!(stub.calls(), [Call::Lock, Call::Extend(ms(1000))]);
     assert_eq!(guard.loss(), Some(LossCause::Ended), "not its deadline");
-    stub.holds.force(&guard.key(), guard.nonce(), guard.fencing_token(), &"why".into());
+    stub.holds.force(&guard.lock(), &"why".into());
     assert_eq!(guard.loss(), Some(LossCause::Forced), "the strategy knows more");
     assert_eq!(guard.loss_note().as_deref(), Some("why"));
 }
@@ -335,9 +335,9 @@ async fn first_cause_of_a_loss_stays() {
     let refused = locker.lock_with("k", lease(ms(1000))).await.unwrap();
     assert!(matches!(refused.extend(ms(1000)).await, Err(Error::NotHolder)));
     let reported = locker.lock_with("k", lease(ms(1000))).await.unwrap();
-    stub.holds.lose(&reported.key(), reported.nonce(), reported.fencing_token());
+    stub.holds.lose(&reported.lock());
     tokio::time::sleep(ms(2000)).await;
-    stub.holds.lose(&refused.key(), refused.nonce(), refused.fencing_token());
+    stub.holds.lose(&refused.lock());
     for guard in [refused, reported] {
         assert_eq!((guard.loss(), guard.is_valid()), (Some(LossCause::Ended), false));
         assert!(matches!(guard.extend(ms(1000)).await, Err(Error::Expired)), "from then on");
@@ -351,7 +351,7 @@ async fn expired_guard_is_not_lost_by_force() {
     let guard = Locker::new(stub.clone()).lock_with("k", lease(ms(1000))).await.unwrap();
     tokio::time::sleep(ms(1000)).await;
     assert_eq!(guard.loss(), Some(LossCause::Deadline));
-    stub.holds.force(&guard.key(), guard.nonce(), guard.fencing_token(), &"why".into());
+    stub.holds.force(&guard.lock(), &"why".into());
     assert_eq!((guard.loss(), guard.loss_note()), (Some(LossCause::Deadline), None));
 }
 

@@ -160,7 +160,7 @@ fn loss_that_the_unlock_finds_is_counted_once() {
                 let lock = guard.lock();
                 let force = async {
                     tokio::time::sleep(ms(5)).await;
-                    stub.holds.force(lock.key(), lock.nonce(), lock.fencing_token(), &"why".into());
+                    stub.holds.force(&lock, &"why".into());
                 };
                 let (unlocked, ()) = tokio::join!(guard.unlock(), force);
                 assert_eq!(unlocked.is_ok(), key == "in time");
@@ -168,7 +168,7 @@ fn loss_that_the_unlock_finds_is_counted_once() {
             // Known before the UNLOCK.
             stub.reply_to_unlocks(&[lost]);
             let known = locker.lock("known").await.unwrap();
-            stub.holds.lose(&known.key(), known.nonce(), known.fencing_token());
+            stub.holds.lose(&known.lock());
             assert!(known.unlock().await.is_err());
         });
     let lost = |cause| value(&figures, "gaggle_locks_lost_total", cause);
@@ -187,7 +187,7 @@ fn forced_loss_that_an_extend_finds_is_counted_as_forced() {
             let lock = guard.lock();
             let force = async {
                 tokio::time::sleep(ms(5)).await;
-                stub.holds.force(lock.key(), lock.nonce(), lock.fencing_token(), &"why".into());
+                stub.holds.force(&lock, &"why".into());
             };
             let (extended, ()) = tokio::join!(guard.extend(ms(9000)), force);
             assert!(matches!(extended, Err(Error::NotHolder)), "{extended:?}");

@@ -203,7 +203,7 @@ async fn loss_in_the_last_step_is_not_called_expired() {
         stub.reply_to_unlocks(&[reply]);
         let holds = stub.holds.clone();
         let section = |lock: gaggle::Lock| async move {
-            holds.lose(lock.key(), lock.nonce(), lock.fencing_token());
+            holds.lose(&lock);
         };
         let outcome = Locker::new(stub).with_lock("k", lease(ms(900)), section).await;
         let Err(SectionError::NotUnlocked { cause, .. }) = outcome else { panic!("{outcome:?}") };

@@ -86,7 +86,7 @@ impl KeyedMutex for Willing {
 
     async fn unlock(&self, lock: &Lock) -> Result<(), Error> {
         shuttle::future::yield_now().await;
-        self.holds.lose(lock.key(), lock.nonce(), lock.fencing_token());
+        self.holds.lose(lock);
         Ok(())
     }
 
@@ -109,7 +109,7 @@ impl KeyedMutex for Willing {
     }
 
     fn release(&self, lock: &Lock) {
-        self.holds.lose(lock.key(), lock.nonce(), lock.fencing_token());
+        self.holds.lose(lock);
     }
 
     fn watch(&self, lock: &Lock) -> LossWatch {

@@ -23,7 +23,7 @@ use crate::{
 ///
 /// let (holds, lock) = (Holds::default(), Lock::new("k", Nonce::random(), 1, None));
 /// let watch = holds.watch(&lock);
-/// holds.lose(lock.key(), lock.nonce(), lock.fencing_token());
+/// holds.lose(&lock);
 /// assert!(watch.is_lost());
 /// ```
 #[derive(Clone, Debug, Default)]
@@ -99,37 +99,32 @@ impl Holds {
         LossWatch { signal: entry.signal.clone(), registered: Some((self.clone(), acquisition)) }
     }
 
-    /// Marks the acquisitions of this key and nonce lost, up to this token: a later one stays
+    /// Marks the acquisitions of its key and nonce lost, up to its token: a later one stays
     /// valid. Returns whether one was watched whose loss is not logged yet.
-    pub fn lose(&self, key: &Arc<str>, nonce: Nonce, token: u64) -> bool {
-        self.raise((key, nonce, token), LossCause::Ended, None)
+    pub fn lose(&self, lock: &Lock) -> bool {
+        self.raise(lock, LossCause::Ended, None)
     }
 
     /// As [`lose`](Self::lose), with the cause [`LossCause::Deadline`]: the lease has ended, and
     /// before it the local deadline has passed.
-    pub fn expire(&self, key: &Arc<str>, nonce: Nonce, token: u64) -> bool {
-        self.raise((key, nonce, token), LossCause::Deadline, None)
+    pub fn expire(&self, lock: &Lock) -> bool {
+        self.raise(lock, LossCause::Deadline, None)
     }
 
     /// As [`lose`](Self::lose), with the cause [`LossCause::Forced`], and with the process and the
     /// reason for people.
-    pub fn force(&self, key: &Arc<str>, nonce: Nonce, token: u64, note: &Arc<str>) -> bool {
-        self.raise((key, nonce, token), LossCause::Forced, Some(note))
+    pub fn force(&self, lock: &Lock, note: &Arc<str>) -> bool {
+        self.raise(lock, LossCause::Forced, Some(note))
     }
 
-    fn raise(
-        &self,
-        (key, nonce, token): (&Arc<str>, Nonce, u64),
-        cause: LossCause,
-        note: Option<&Arc<str>>,
-    ) -> bool {
+    fn raise(&self, lost: &Lock, cause: LossCause, note: Option<&Arc<str>>) -> bool {
         if !self.are_watched() {
             return false;
         }
+        let (nonce, key) = (lost.nonce(), lost.key());
         let losing: SmallVec<[_; 1]> = self
             .lock()
-            .range((nonce, key.clone(), 0)..)
-            .take_while(|((of, on, grant), _)| *of == nonce && on == key && *grant <= token)
+            .range((nonce, key.clone(), 0)..=(nonce, key.clone(), lost.fencing_token()))
             .map(|(_, entry)| entry.signal.clone())
             .collect();
         // Without the mutex: wakers run foreign code.
@@ -147,6 +142,7 @@ impl Holds {
     }
 
     /// Marks all lost, and returns those whose loss is not logged yet.
+    #[cfg(any(feature = "raft", feature = "redis"))]
     pub(crate) fn lose_all_unlogged(&self) -> Vec<Lock> {
         self.raise_all().filter(|(signal, _)| signal.mark_logged()).map(|(_, lock)| lock).collect()
     }
@@ -247,8 +243,8 @@ mod tests {
         let holds = Holds::default();
         let lock = Lock::new("k", Nonce::from_u128(7), 1, None);
         let (first, second) = (holds.watch(&lock), holds.watch(&lock));
-        assert!(holds.lose(lock.key(), lock.nonce(), 1));
-        let late = holds.force(lock.key(), lock.nonce(), 1, &"why".into());
+        assert!(holds.lose(&lock));
+        let late = holds.force(&lock, &"why".into());
         assert!(!late, "a second loss changes nothing");
         let stays = (first.cause(), first.note());
         assert_eq!(stays, (Some(LossCause::Ended), None), "the first cause stays");
@@ -266,9 +262,9 @@ mod tests {
         let watch = holds.watch(&lock);
         let _other = holds.watch(&other);
         assert!(watch.lost().now_or_never().is_none());
-        assert!(holds.lose(other.key(), other.nonce(), 1));
+        assert!(holds.lose(&other));
         assert!(watch.lost().now_or_never().is_none() && !watch.is_lost(), "another was lost");
-        assert!(holds.lose(lock.key(), lock.nonce(), 1));
+        assert!(holds.lose(&lock));
         assert!(watch.lost().now_or_never().is_some() && watch.is_lost());
     }
 
@@ -280,9 +276,9 @@ mod tests {
         let watch = holds.watch(&lock);
         let watch_later = holds.watch(&later);
         // Also if the loss of the former is reported late.
-        assert!(holds.lose(lock.key(), lock.nonce(), 1));
+        assert!(holds.lose(&lock));
         assert!(watch.is_lost() && !watch_later.is_lost());
-        assert!(holds.lose(lock.key(), lock.nonce(), 2), "the later one");
+        assert!(holds.lose(&later), "the later one");
         assert!(watch_later.is_lost());
         drop(watch);
         assert_eq!(holds.lock().len(), 1);
@@ -294,7 +290,7 @@ mod tests {
         let holds = Holds::default();
         let [lock, other] = ["k", "other"].map(|key| Lock::new(key, Nonce::from_u128(7), 1, None));
         let (watch, watch_other) = (holds.watch(&lock), holds.watch(&other));
-        assert!(holds.lose(lock.key(), lock.nonce(), u64::MAX));
+        assert!(holds.lose(&Lock::new("k", lock.nonce(), u64::MAX, None)));
         assert!(watch.is_lost() && !watch_other.is_lost());
     }
 
@@ -309,7 +305,7 @@ mod tests {
         }
         type Lose = fn(&Holds);
         let ways: [Lose; 2] = [
-            |holds| _ = holds.lose(&"k".into(), Nonce::from_u128(7), 1),
+            |holds| _ = holds.lose(&Lock::new("k", Nonce::from_u128(7), 1, None)),
             |holds| _ = holds.lose_all(),
         ];
         for lose in ways {
@@ -335,7 +331,7 @@ mod tests {
         let nonces = |locks: Vec<Lock>| locks.iter().map(Lock::nonce).collect::<Vec<_>>();
         let [lock, other] = [7, 8].map(|nonce| Lock::new("k", Nonce::from_u128(nonce), 1, None));
         let _watches = [holds.watch(&lock), holds.watch(&other)];
-        holds.lose(lock.key(), lock.nonce(), 1);
+        holds.lose(&lock);
         assert_eq!(nonces(holds.lose_all()), [other.nonce()], "the first is lost already");
         assert!(!holds.is_empty(), "the watches remain");
     }

@@ -175,11 +175,10 @@ impl KeyedMutex for Local {
 
     fn watch(&self, lock: &Lock) -> LossWatch {
         let watch = self.shards.holds.watch(lock);
-        let (key, nonce, token) = (lock.key(), lock.nonce(), lock.fencing_token());
         match self.shards.held(lock).map(drop) {
             Ok(()) => {}
-            Err(Error::Expired) => _ = self.shards.holds.expire(key, nonce, token),
-            Err(_) => _ = self.shards.holds.lose(key, nonce, token),
+            Err(Error::Expired) => _ = self.shards.holds.expire(lock),
+            Err(_) => _ = self.shards.holds.lose(lock),
         }
         watch
     }

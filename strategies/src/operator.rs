@@ -38,7 +38,7 @@ const PAGE_DEFAULT: usize = 100;
 /// use std::{collections::BTreeMap, sync::{Arc, Mutex}};
 ///
 /// use gaggle_strategies::{
-///     Error, Inspection,
+///     Error, Inspection, Lock,
 ///     implement::{Holds, check_key, check_reason, forced_note, log_forced},
 ///     lock::Owner,
 ///     operator::{Cursor, Entry, ForcedUnlock, ListOptions, Operator, Page},
@@ -89,7 +89,7 @@ const PAGE_DEFAULT: usize = 100;
 ///         drop(rows); // the notified holder may call
 ///         let by = Owner::this_process(None);
 ///         let note = forced_note(&by, reason);
-///         self.holds.force(&key.into(), found.nonce, found.fencing_token, &note);
+///         self.holds.force(&Lock::new(key, found.nonce, found.fencing_token, None), &note);
 ///         log_forced(key, &found, &by, reason);
 ///         Ok(ForcedUnlock::Unlocked(found))
 ///     }

@@ -237,7 +237,7 @@ impl<B: Backend> Driver<B> {
                         warn_of(&lock, None);
                     }
                     shared.note_lost(lock.fencing_token());
-                    shared.holds.lose(lock.key(), lock.nonce(), lock.fencing_token());
+                    shared.holds.lose(&lock);
                 }
                 Output::LostAll { token } => {
                     shared.note_lost(token);
@@ -309,14 +309,13 @@ impl<B: Backend> Driver<B> {
 impl Shared {
     fn lose(&self, now: Instant, lock: &Lock, forced: Option<&Arc<str>>) {
         self.note_lost(lock.fencing_token());
-        let (key, nonce, token) = (lock.key(), lock.nonce(), lock.fencing_token());
         let is_unlogged = match forced {
-            Some(note) => self.holds.force(key, nonce, token, note),
+            Some(note) => self.holds.force(lock, note),
             // A lock without a deadline is no longer held here: its deadline has passed.
             None if lock.deadline().is_none_or(|deadline| deadline <= now) => {
-                self.holds.expire(key, nonce, token)
+                self.holds.expire(lock)
             }
-            None => self.holds.lose(key, nonce, token),
+            None => self.holds.lose(lock),
         };
         if is_unlogged {
             warn_of(lock, forced.map(|note| &**note));

@@ -83,7 +83,7 @@ impl<B: Backend> Client<B> {
             return Err(not_held(lock, self.clock.now()));
         }
         // Other guards of the same acquisition may be watched in this process.
-        self.shared.holds.lose(lock.key(), lock.nonce(), lock.fencing_token());
+        self.shared.holds.lose(lock);
         Ok(())
     }
 
@@ -159,7 +159,7 @@ impl<B: Backend> Client<B> {
 
     /// Frees a lock without waiting: no runtime is needed, and nothing blocks or panics.
     pub(crate) fn release(&self, lock: &Lock) {
-        self.shared.holds.lose(lock.key(), lock.nonce(), lock.fencing_token());
+        self.shared.holds.lose(lock);
         if check_key(lock.key()).is_err() {
             // Nothing was ever granted under such a key.
             return;
@@ -181,7 +181,7 @@ impl<B: Backend> Client<B> {
             let call = Call::Check { lock: lock.clone() };
             if self.mail.release(Mail::Call { call, reply: None }).is_err() {
                 // The mailbox is full.
-                self.shared.holds.lose(lock.key(), lock.nonce(), lock.fencing_token());
+                self.shared.holds.lose(lock);
             }
         }
         watch

@@ -166,7 +166,7 @@ fn dropped_watch_hides_no_loss() {
             thread::spawn(move || {
                 let watch = holds.watch(&lock);
                 switch();
-                holds.lose(lock.key(), lock.nonce(), lock.fencing_token());
+                holds.lose(&lock);
                 assert!(watch.is_lost());
             })
         };

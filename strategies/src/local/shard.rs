@@ -190,7 +190,9 @@ impl Access<'_> {
     fn lose(&mut self, key: &Arc<str>, nonce: Nonce, is_expired: bool) {
         self.forget(nonce);
         if self.notifications.holds.are_watched() {
-            self.notifications.lost.push((key.clone(), nonce, is_expired));
+            // Whatever its token.
+            let lost = Lock::new(key.clone(), nonce, u64::MAX, None);
+            self.notifications.lost.push((lost, is_expired));
         }
     }
 
@@ -216,20 +218,18 @@ struct Notifications<'a> {
     holds: &'a Holds,
     woken: SmallVec<[Arc<Notify>; 2]>,
     /// With whether the lease has expired.
-    lost: Vec<(Arc<str>, Nonce, bool)>,
+    lost: Vec<(Lock, bool)>,
     /// The loss that is an operator's, with the process and the reason.
     forced: Option<(Nonce, Arc<str>)>,
 }
 
 impl Drop for Notifications<'_> {
     fn drop(&mut self) {
-        for (key, nonce, is_expired) in &self.lost {
+        for (lock, is_expired) in &self.lost {
             match &self.forced {
-                Some((forced, note)) if forced == nonce => {
-                    self.holds.force(key, *nonce, u64::MAX, note)
-                }
-                _ if *is_expired => self.holds.expire(key, *nonce, u64::MAX),
-                _ => self.holds.lose(key, *nonce, u64::MAX),
+                Some((forced, note)) if *forced == lock.nonce() => self.holds.force(lock, note),
+                _ if *is_expired => self.holds.expire(lock),
+                _ => self.holds.lose(lock),
             };
         }
         self.woken.iter().for_each(|call| call.notify_one());

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 
 use super::{Fault, Handle};
-use crate::{Error, ForcedUnlock, ListOptions, Operator, Page, REQUEST_TIMEOUT};
+use crate::{Error, ForcedUnlock, ListOptions, Lock, Operator, Page, REQUEST_TIMEOUT};
 
 #[async_trait]
 impl Operator for Handle {
@@ -44,8 +44,9 @@ impl Operator for Handle {
         let mut forced = self.server.local().force_unlock(&row, None, reason).await?;
         if let ForcedUnlock::Unlocked(ended) = &mut forced {
             if !self.is(Fault::ForceIsSilent) {
+                let lost = Lock::new(key, ended.nonce, u64::MAX, None);
                 for holds in self.server.watched().iter() {
-                    holds.force(&key.into(), ended.nonce, u64::MAX, &reason.into());
+                    holds.force(&lost, &reason.into());
                 }
             }
             ended.fencing_token = self.server.token(&row, ended.fencing_token);
