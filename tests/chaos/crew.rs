@@ -7,7 +7,7 @@ use gaggle::strategies::testing::history::ModelKind;
 use crate::{
     network::PREFIX,
     process::{Log, Process},
-    protocol::{Assignment, Backend, Event, KEY, Order, Resource, Work},
+    protocol::{Assignment, Event, KEY, Order, Resource, Work},
     signals::{self, Signal},
     store::{Protected, Store, Trap, Trapped},
     tally::Tally,
@@ -25,11 +25,11 @@ pub(crate) const FREE_BOUND: Duration = Duration::from_secs(5);
 /// With fewer, a fault could happen while no worker holds or waits.
 const SECTIONS_BETWEEN_FAULTS: u64 = 40;
 
-/// The place, name and backend of a worker.
+/// The place and name of a worker, and the URL of its strategy.
 pub(crate) struct Post {
     pub(crate) name: String,
     pub(crate) namespace: Option<String>,
-    pub(crate) backend: Backend,
+    pub(crate) url: String,
 }
 
 /// The promises that hold under the faults of a scenario.
@@ -107,7 +107,7 @@ impl Crew {
             name: post.name.clone(),
             instance: self.instances,
             store: self.path.clone(),
-            backend: post.backend.clone(),
+            url: post.url.clone(),
         };
         let mut process = Process::start(&assignment, post.namespace.as_deref(), &self.log);
         process.order(&Order::Run(self.work.clone()));
@@ -135,7 +135,7 @@ impl Crew {
 
     /// Signals the next holder between its reads and its writes.
     pub(crate) fn trap(&mut self, trap: Trap) -> (usize, Trapped) {
-        self.store.trap(trap, None);
+        self.store.trap(trap);
         let trapped = self.store.trapped(PROGRESS_BOUND).expect("a worker takes the lock");
         let index = self.processes.iter().position(|process| process.pid() == trapped.pid);
         (index.expect("a holder is one of ours"), trapped)

@@ -46,7 +46,6 @@ use std::{
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
 use crate::{
-    protocol::Policy,
     scenarios::{members, planted, redis},
     tally::Tally,
 };
@@ -129,22 +128,20 @@ const SCENARIOS: [Scenario; 21] = [
         redis::restarts_empty(Wire::Tls, plan)
     }),
     scenario("gaggle_keeps_the_lock_over_tcp", true, |plan| {
-        members::over_tcp(Policy::Gaggle, Wire::Plain, plan)
+        members::over_tcp("gaggle", Wire::Plain, plan)
     }),
     scenario("raft_keeps_the_lock_over_tcp", false, |plan| {
-        members::over_tcp(Policy::Raft, Wire::Plain, plan)
+        members::over_tcp("raft", Wire::Plain, plan)
     }),
     scenario("gaggle_keeps_the_lock_over_tls", false, |plan| {
-        members::over_tcp(Policy::Gaggle, Wire::Tls, plan)
+        members::over_tcp("gaggle", Wire::Tls, plan)
     }),
-    scenario("gaggle_keeps_the_lock_over_redis", false, |plan| {
-        redis::as_channel(Policy::Gaggle, plan)
-    }),
+    scenario("gaggle_keeps_the_lock_over_redis", false, |plan| redis::as_channel("gaggle", plan)),
     scenario("new_gaggle_group_grants_after_the_former_holder_gave_up", true, |plan| {
-        members::re_forms(Policy::Gaggle, plan)
+        members::re_forms("gaggle", plan)
     }),
     scenario("new_raft_group_grants_after_the_former_holder_gave_up", true, |plan| {
-        members::re_forms(Policy::Raft, plan)
+        members::re_forms("raft", plan)
     }),
     long("long_redis_keeps_the_lock_while_its_memory_lives", |plan| {
         redis::memory_kept(Wire::Plain, plan)
@@ -154,21 +151,17 @@ const SCENARIOS: [Scenario; 21] = [
         redis::restarts_empty(Wire::Plain, plan)
     }),
     long("long_gaggle_keeps_the_lock_over_tcp", |plan| {
-        members::over_tcp(Policy::Gaggle, Wire::Plain, plan)
+        members::over_tcp("gaggle", Wire::Plain, plan)
     }),
-    long("long_raft_keeps_the_lock_over_tcp", |plan| {
-        members::over_tcp(Policy::Raft, Wire::Plain, plan)
-    }),
+    long("long_raft_keeps_the_lock_over_tcp", |plan| members::over_tcp("raft", Wire::Plain, plan)),
     long("long_gaggle_keeps_the_lock_over_tls", |plan| {
-        members::over_tcp(Policy::Gaggle, Wire::Tls, plan)
+        members::over_tcp("gaggle", Wire::Tls, plan)
     }),
-    long("long_raft_keeps_the_lock_over_tls", |plan| {
-        members::over_tcp(Policy::Raft, Wire::Tls, plan)
-    }),
-    long("long_gaggle_keeps_the_lock_over_redis", |plan| redis::as_channel(Policy::Gaggle, plan)),
-    long("long_raft_keeps_the_lock_over_redis", |plan| redis::as_channel(Policy::Raft, plan)),
+    long("long_raft_keeps_the_lock_over_tls", |plan| members::over_tcp("raft", Wire::Tls, plan)),
+    long("long_gaggle_keeps_the_lock_over_redis", |plan| redis::as_channel("gaggle", plan)),
+    long("long_raft_keeps_the_lock_over_redis", |plan| redis::as_channel("raft", plan)),
     long("long_new_gaggle_group_grants_after_the_former_holder_gave_up", |plan| {
-        members::re_forms(Policy::Gaggle, plan)
+        members::re_forms("gaggle", plan)
     }),
 ];
 

@@ -1,10 +1,6 @@
 //! The messages between parent and worker: one JSON object a line.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    net::SocketAddr,
-    path::PathBuf,
-};
+use std::{collections::BTreeSet, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +10,7 @@ pub(crate) const ASSIGNMENT: &str = "GAGGLE_CHAOS_WORKER";
 /// The key that all workers contend for.
 pub(crate) const KEY: &str = "chaos";
 
-/// The identity and backend of a worker.
+/// The identity and strategy of a worker.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Assignment {
     /// Its name, and its member's where it is one.
@@ -23,35 +19,8 @@ pub(crate) struct Assignment {
     pub(crate) instance: u32,
     /// The socket of the protected resources.
     pub(crate) store: PathBuf,
-    pub(crate) backend: Backend,
-}
-
-/// Which strategy a worker locks with.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) enum Backend {
-    Noop,
-    Redis { url: String },
-    Member { policy: Policy, cluster: String, members: Vec<String>, link: Link },
-}
-
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(crate) enum Policy {
-    Raft,
-    Gaggle,
-}
-
-/// How members speak.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) enum Link {
-    Tcp {
-        listen: SocketAddr,
-        peers: BTreeMap<String, String>,
-        /// With TLS: the directory of the authority's certificate and of each member's.
-        certificates: Option<PathBuf>,
-    },
-    Redis {
-        url: String,
-    },
+    /// Of its strategy.
+    pub(crate) url: String,
 }
 
 /// From the parent, on the worker's stdin. The stream's end ends the worker.

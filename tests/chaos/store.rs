@@ -119,7 +119,7 @@ pub(crate) struct Trapped {
 #[derive(Default)]
 struct State {
     resources: BTreeMap<Resource, Protected>,
-    trap: Option<(Trap, Option<u32>)>,
+    trap: Option<Trap>,
     /// The processes that have begun to read since the trap was set.
     reading: BTreeSet<u32>,
     trapped: Option<Trapped>,
@@ -164,12 +164,12 @@ impl Store {
         self.shared.lock().resources[&resource].clone()
     }
 
-    /// Sets the trap for the next holder, or for the next time that this process holds. A process
-    /// that has already read is not trapped: its read may be older than the last write, so that its
-    /// own write would undo an update from before the trap.
-    pub(crate) fn trap(&self, trap: Trap, pid: Option<u32>) {
+    /// Sets the trap for the next holder. A process that has already read is not trapped: its read
+    /// may be older than the last write, so that its own write would undo an update from before the
+    /// trap.
+    pub(crate) fn trap(&self, trap: Trap) {
         let mut state = self.shared.lock();
-        state.trap = Some((trap, pid));
+        state.trap = Some(trap);
         state.reading.clear();
         state.trapped = None;
     }
@@ -257,9 +257,7 @@ impl Shared {
     /// Signals the process that has read everything, if the trap is for it.
     fn spring(&self, pid: u32) {
         let mut state = self.lock();
-        let reading = state.reading.contains(&pid);
-        let of_this = |of: &Option<u32>| reading && of.is_none_or(|of| of == pid);
-        let Some((trap, _)) = state.trap.filter(|(_, of)| of_this(of)) else { return };
+        let Some(trap) = state.trap.filter(|_| state.reading.contains(&pid)) else { return };
         state.trap = None;
         drop(state);
         let at = now();

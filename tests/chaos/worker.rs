@@ -3,7 +3,6 @@
 
 use std::{
     io::{BufRead, Write},
-    path::Path,
     pin::pin,
     sync::{
         Arc,
@@ -12,11 +11,7 @@ use std::{
     time::Duration,
 };
 
-use gaggle::{
-    BootClock, Clock, Error, Guard, LockOptions, Locker, OpenError,
-    channels::{self, Channel, NodeName, Tcp, TcpOptions, tls::TlsKeys},
-    strategies::{Gaggle, MemberOptions, Noop, Raft},
-};
+use gaggle::{BootClock, Clock, Error, Guard, LockOptions, Locker, OpenError};
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
     net::UnixStream,
@@ -25,9 +20,7 @@ use tokio::{
     time::sleep,
 };
 
-use crate::protocol::{
-    Assignment, Backend, Event, Link, Order, Outcome, Policy, Reply, Request, Resource, Value, Work,
-};
+use crate::protocol::{Assignment, Event, Order, Outcome, Reply, Request, Resource, Value, Work};
 
 /// After a lock that failed at once, so that an outage is no busy loop.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -56,7 +49,7 @@ fn say(event: &Event) {
 
 async fn serve(assignment: Assignment) {
     let mut orders = orders();
-    let locker = open(&assignment).await;
+    let locker = open(&assignment.url).await;
     say(&Event::Up);
     let ops = Arc::new(AtomicU32::new(0));
     let halt = watch::Sender::new(false);
@@ -118,65 +111,17 @@ fn orders() -> mpsc::UnboundedReceiver<Order> {
     receiver
 }
 
-async fn open(assignment: &Assignment) -> Locker {
-    match &assignment.backend {
-        Backend::Noop => Locker::new(Noop::new()),
-        Backend::Redis { url } => loop {
-            // It may be down or hung just now; a service would try again as well.
-            match gaggle::open(url).await {
-                Ok(locker) => return locker,
-                Err(OpenError::Strategy(error))
-                    if !matches!(error, Error::InvalidOptions { .. }) =>
-                {
-                    sleep(PAUSE).await;
-                }
-                Err(error) => panic!("the options are right: {error}"),
-            }
-        },
-        Backend::Member { policy, cluster, members, link } => {
-            let name = NodeName::new(&assignment.name).unwrap();
-            let names = members.iter().map(|name| NodeName::new(name).unwrap());
-            let options = MemberOptions::named(cluster, names);
-            loop {
-                let channel = channel(name.clone(), cluster, link);
-                let opened = match policy {
-                    Policy::Gaggle => Gaggle::open(channel, options.clone()).await.map(Locker::new),
-                    Policy::Raft => Raft::open(channel, options.clone()).await.map(Locker::new),
-                };
-                if let Ok(locker) = opened {
-                    return locker;
-                }
+/// The backend may be down or hung just now; a service would try again as well.
+async fn open(url: &str) -> Locker {
+    loop {
+        match gaggle::open(url).await {
+            Ok(locker) => return locker,
+            Err(OpenError::Strategy(error)) if !matches!(error, Error::InvalidOptions { .. }) => {
                 sleep(PAUSE).await;
             }
+            Err(error) => panic!("the options are right: {error}"),
         }
     }
-}
-
-fn channel(name: NodeName, cluster: &str, link: &Link) -> Arc<dyn Channel> {
-    match link {
-        Link::Redis { url } => {
-            let options = channels::RedisOptions::new(url, cluster, name);
-            Arc::new(channels::Redis::new(options).unwrap())
-        }
-        Link::Tcp { listen, peers, certificates } => {
-            let options = TcpOptions::new(name.clone(), *listen);
-            let mut options = match certificates {
-                Some(directory) => options.tls(cluster, keys(directory, &name)),
-                // The network is the test's own namespace.
-                None => options.insecure(true),
-            };
-            for (peer, address) in peers {
-                options = options.peer(NodeName::new(peer).unwrap(), address);
-            }
-            Arc::new(Tcp::new(options).unwrap())
-        }
-    }
-}
-
-fn keys(directory: &Path, name: &NodeName) -> TlsKeys {
-    let file = |name: &str| directory.join(format!("{name}.pem"));
-    let key = file(&format!("{name}-key"));
-    TlsKeys::files(file("ca"), file(name.as_str()), key)
 }
 
 /// One loop of a process.

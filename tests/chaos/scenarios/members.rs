@@ -1,7 +1,7 @@
 //! Three members, three processes: over TCP or TLS in three network namespaces, or over a Redis
 //! channel.
 
-use std::{collections::BTreeMap, net::SocketAddr, thread::sleep, time::Duration};
+use std::{net::SocketAddr, thread::sleep, time::Duration};
 
 use gaggle::channels::testing::Certificates;
 use rand::{RngExt, rngs::StdRng};
@@ -10,7 +10,7 @@ use crate::{
     Plan, Wire,
     crew::{Crew, LEASE, Memory, PROGRESS_BOUND, Post},
     network::{Cut, Network},
-    protocol::{Backend, Event, Link, Order, Policy, Resource},
+    protocol::{Event, Order, Resource},
     signals::{self, Signal},
     store::{Protected, Trap},
     tally::Tally,
@@ -59,25 +59,18 @@ struct Place<'a> {
 }
 
 /// The members, each in its own namespace.
-fn posts(policy: Policy, Place { network, certificates }: Place<'_>) -> Vec<Post> {
+fn posts(policy: &str, Place { network, certificates }: Place<'_>) -> Vec<Post> {
     let address = |node: usize| SocketAddr::from((network.address(node), PORT));
-    let post = |node: usize| {
-        let others = (0..NAMES.len()).filter(|other| *other != node);
-        let peers: BTreeMap<String, String> =
-            others.map(|other| (NAMES[other].to_owned(), address(other).to_string())).collect();
-        let certificates = certificates.map(|certificates| certificates.path(""));
-        Post {
-            name: NAMES[node].into(),
-            namespace: Some(network.namespace(node).into()),
-            backend: backend(policy, Link::Tcp { listen: address(node), peers, certificates }),
-        }
+    let peers = (0..NAMES.len()).map(|node| format!("{}@{}", NAMES[node], address(node)));
+    let peers = peers.collect::<Vec<_>>().join(",");
+    let post = |(node, name): (usize, &&str)| {
+        // The network is the test's own namespace.
+        let keys = certificates.map_or_else(|| "insecure=true".into(), |all| all.url_options(name));
+        let (at, namespace) = (address(node), Some(network.namespace(node).into()));
+        let url = format!("{policy}+tcp://{at}?cluster={CLUSTER}&name={name}&peers={peers}&{keys}");
+        Post { name: (*name).into(), namespace, url }
     };
-    (0..NAMES.len()).map(post).collect()
-}
-
-pub(super) fn backend(policy: Policy, link: Link) -> Backend {
-    let members = NAMES.map(str::to_owned).to_vec();
-    Backend::Member { policy, cluster: CLUSTER.into(), members, link }
+    NAMES.iter().enumerate().map(post).collect()
 }
 
 fn issued() -> Certificates {
@@ -87,17 +80,17 @@ fn issued() -> Certificates {
 }
 
 /// Posts of three members whose frames go through one Redis.
-pub(super) fn posts_over_redis(policy: Policy, url: &str) -> Vec<Post> {
-    let post = |name: &str| Post {
-        name: name.into(),
-        namespace: None,
-        backend: backend(policy, Link::Redis { url: url.into() }),
+pub(super) fn posts_over_redis(policy: &str, url: &str) -> Vec<Post> {
+    let members = NAMES.join(",");
+    let post = |name: &str| {
+        let url = format!("{policy}+{url}?cluster={CLUSTER}&name={name}&members={members}");
+        Post { name: name.into(), namespace: None, url }
     };
     NAMES.into_iter().map(post).collect()
 }
 
 /// Every fault of processes and network.
-pub(crate) fn over_tcp(policy: Policy, wire: Wire, plan: &mut Plan) -> Tally {
+pub(crate) fn over_tcp(policy: &str, wire: Wire, plan: &mut Plan) -> Tally {
     let network = Network::of(NAMES.len());
     let certificates = (wire == Wire::Tls).then(issued);
     let place = Place { network: &network, certificates: certificates.as_ref() };
@@ -123,7 +116,7 @@ pub(super) fn finish(mut crew: Crew) -> Tally {
 
 /// A majority dies while the survivor holds a lease that outlasts the forming of a new group. Its
 /// guard is lost before the new group grants the lock, and its late write is refused.
-pub(crate) fn re_forms(policy: Policy, plan: &mut Plan) -> Tally {
+pub(crate) fn re_forms(policy: &str, plan: &mut Plan) -> Tally {
     let network = Network::of(NAMES.len());
     let place = Place { network: &network, certificates: None };
     let mut crew = Crew::start_with(posts(policy, place), Duration::from_secs(20));

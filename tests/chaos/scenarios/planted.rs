@@ -13,7 +13,7 @@ use crate::{
     crew::{Crew, LEASE, Memory, Post},
     mutex_log::MutexLog,
     network::Network,
-    protocol::{Backend, Event, Outcome, Reply, Resource, Value},
+    protocol::{Event, Outcome, Reply, Resource, Value},
     signals::{self, Signal},
     store::{Protected, Trap},
     tally::Tally,
@@ -134,7 +134,7 @@ fn silent_cut_has_dropped_nothing() {
 /// Without exclusion the checker finds overlaps, unchecked resources lose updates, and the run
 /// fails.
 fn crew_without_a_lock_is_found_out() {
-    let post = |name: &str| Post { name: name.into(), namespace: None, backend: Backend::Noop };
+    let post = |name: &str| Post { name: name.into(), namespace: None, url: "noop:".into() };
     let mut crew = Crew::start(vec![post("first"), post("second")]);
     let until = now() + u64::try_from(LEASE.as_nanos()).unwrap();
     while now() < until {
@@ -160,11 +160,7 @@ fn kill_that_was_none_is_noticed() {
 /// The checks of progress fail where there is none.
 fn stopped_holder_is_no_progress_and_no_free_key() {
     let server = RedisServer::start();
-    let post = |name: &str| Post {
-        name: name.into(),
-        namespace: None,
-        backend: Backend::Redis { url: server.url() },
-    };
+    let post = |name: &str| Post { name: name.into(), namespace: None, url: server.url() };
     let mut crew = Crew::start(vec![post("first"), post("second")]);
     let (stopped, trapped) = crew.trap(Trap::Stop);
     let short = LEASE / 4;

@@ -12,7 +12,7 @@ use super::members;
 use crate::{
     Plan, Wire,
     crew::{Crew, FREE_BOUND, LEASE, Memory, PROGRESS_BOUND, Post},
-    protocol::{Backend, Policy, Resource},
+    protocol::Resource,
     signals::{self, Signal},
     store::{Protected, Trap},
     tally::Tally,
@@ -42,7 +42,7 @@ const ALL: [Fault; 7] = [
 const NAMES: [&str; 3] = ["first", "second", "third"];
 
 fn post(name: &str, url: &str) -> Post {
-    Post { name: name.into(), namespace: None, backend: Backend::Redis { url: url.into() } }
+    Post { name: name.into(), namespace: None, url: url.into() }
 }
 
 /// A server, as workers reach it.
@@ -213,7 +213,7 @@ fn two_holders(crew: &mut Crew, lose: impl FnOnce()) {
 }
 
 /// Members over the channel of a Redis: faults of that Redis do not affect their locks.
-pub(crate) fn as_channel(policy: Policy, plan: &mut Plan) -> Tally {
+pub(crate) fn as_channel(policy: &str, plan: &mut Plan) -> Tally {
     let mut server = RedisServer::start();
     let proxy = Proxy::before(server.port());
     let mut crew = Crew::start(members::posts_over_redis(policy, &proxy.url()));
