@@ -11,6 +11,7 @@ use std::{
 };
 
 use redis::{ProtocolVersion, ServerError, Value};
+use tokio::task::consume_budget;
 
 use super::{
     connection::{Connected, Connection},
@@ -297,10 +298,16 @@ impl ClientBackend for Backend {
     }
 
     fn arrived(&mut self) -> impl Future<Output = ()> + Send {
-        poll_fn(|context| match self.first.is_some() || self.connection.poll(context) {
-            true => Poll::Ready(()),
-            false => Poll::Pending,
-        })
+        let arrived =
+            poll_fn(|context| match self.first.is_some() || self.connection.poll(context) {
+                true => Poll::Ready(()),
+                false => Poll::Pending,
+            });
+        // A server that sends without end leaves time to the other tasks of this thread.
+        async {
+            arrived.await;
+            consume_budget().await;
+        }
     }
 
     fn take(&mut self, now: Instant, events: &mut Vec<Event>) -> Result<(), Failure> {

@@ -5,7 +5,7 @@
 use std::{
     collections::VecDeque,
     future::Future,
-    iter, mem,
+    io, iter, mem,
     pin::Pin,
     task::{Context, Poll, Waker},
 };
@@ -14,7 +14,10 @@ use gaggle_channels::redis_error::reason;
 use redis::{
     AsyncConnectionConfig, Cmd, PushInfo, PushKind, RedisResult, Value, aio::MultiplexedConnection,
 };
-use tokio::sync::mpsc;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    sync::mpsc,
+};
 
 use super::{
     dial::Stream,
@@ -30,6 +33,9 @@ const IN_FLIGHT_MAX: usize = 1024;
 /// How many bytes the library gathers for one write: about eight requests, which the server runs
 /// while the next are encoded. Larger writes were slower.
 const WRITE_BYTES: usize = 4096;
+/// How often one poll of the library's driver reads: by itself it reads until nothing is left, and
+/// a stranger may publish faster than this process reads.
+const READS_MAX: u32 = 16;
 
 /// A request and its reply.
 pub(super) type Replied = (Request, Value);
@@ -64,8 +70,12 @@ impl Pipeline {
             .set_pipeline_buffer_size(IN_FLIGHT_MAX)
             .set_write_backpressure_boundary(WRITE_BYTES)
             .set_push_sender(push);
-        let connected =
-            MultiplexedConnection::new_with_config(&handshake.login, stream, config).await;
+        let connected = MultiplexedConnection::new_with_config(
+            &handshake.login,
+            Paced { stream, reads: 0 },
+            config,
+        )
+        .await;
         let (connection, driver) =
             connected.map_err(|error| of_attempt(handshake.address.clone(), &error))?;
         let mut driver: Driver = Box::pin(driver);
@@ -178,6 +188,47 @@ impl Pipeline {
             self.handed -= 1;
             self.replies.push((request, value));
         }
+    }
+}
+
+/// A stream of which one poll reads [`READS_MAX`] times. Then it wakes the task to be polled again.
+struct Paced {
+    stream: Box<dyn Stream>,
+    reads: u32,
+}
+
+impl AsyncRead for Paced {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let read = if self.reads < READS_MAX {
+            Pin::new(&mut self.stream).poll_read(context, buffer)
+        } else {
+            context.waker().wake_by_ref();
+            Poll::Pending
+        };
+        self.reads = if read.is_pending() { 0 } else { self.reads + 1 };
+        read
+    }
+}
+
+impl AsyncWrite for Paced {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
 

@@ -182,6 +182,35 @@ fn malformed_publications_are_warned_of_once() {
     assert_eq!(log.with("malformed publication from redis").len(), 1, "{log:?}");
 }
 
+/// A stranger may publish faster than this process reads.
+#[test]
+fn flood_of_publications_ends_no_turn() {
+    let mut lab = Lab::up();
+    let push = format!(">3\r\n$7\r\nmessage\r\n$1\r\nt\r\n{}", bulk(&"?".repeat(100)));
+    let count = (1 << 20) / push.len();
+    lab.say(&push.repeat(count));
+    let unwoken = &mut Context::from_waker(Waker::noop());
+    let mut read = Vec::new();
+    while lab.backend.connection.poll(unwoken) {
+        let (published, _) = lab.backend.connection.received(lab.now);
+        read.push(published.len());
+    }
+    assert!(read[0] <= count / 4, "{read:?}");
+    assert_eq!(read.iter().sum::<usize>(), count);
+}
+
+#[tokio::test]
+async fn backend_that_is_never_idle_lets_other_tasks_run() {
+    let mut lab = Lab::up();
+    lab.submit(lock(1, Until::Now));
+    lab.turn();
+    lab.say(&bulk("7 granted 7"));
+    let mut yields = |context: &mut Context<'_>| {
+        (0..1000).any(|_| std::pin::pin!(lab.backend.arrived()).poll(context).is_pending())
+    };
+    assert!(poll_fn(|context| Poll::Ready(yields(context))).await);
+}
+
 #[test]
 fn value_without_an_expiry_is_logged() {
     let (log, _recording) = Events::of_thread();
