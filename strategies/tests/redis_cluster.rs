@@ -205,11 +205,11 @@ async fn no_cluster_or_a_broken_one_is_named() {
     eventually(&alone, &["CLUSTER", "INFO"], "cluster_state:ok").await;
     Redis::open(in_cluster(&alone)).await.unwrap();
 
+    let _: Value = alone.command(&["CONFIG", "SET", "requirepass", "secret"]).await;
     let login = RedisOptions::new(alone.url().replace("redis://", "redis://:wrong@"));
     let (kind, cause) = refused(&alone, login.cluster([""; 0])).await;
     assert_eq!(kind, UnavailableKind::Misconfigured);
     assert!(cause.ends_with("refused the user name or the password"), "{cause}");
-    let _: Value = alone.command(&["CONFIG", "SET", "requirepass", "secret"]).await;
     let (kind, cause) = refused(&alone, in_cluster(&alone)).await;
     assert_eq!(kind, UnavailableKind::Misconfigured);
     assert!(cause.ends_with("write :PASSWORD@ before the host"), "{cause}");

@@ -252,6 +252,36 @@ async fn wrong_part_of_the_url_is_named() {
     assert!(cause.ends_with("write :PASSWORD@ before the host"), "{cause}");
 }
 
+/// A server that is full replies with an error, and closes.
+#[tokio::test]
+async fn full_node_and_full_sentinel_are_no_permanent_failure() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            tokio::spawn(async move {
+                let _ = stream.write_all(b"-ERR max number of clients reached\r\n").await;
+                let _ = stream.shutdown().await;
+                let _ = stream.read_to_end(&mut Vec::new()).await;
+            });
+        }
+    });
+    for login in ["", "u:p@"] {
+        let node = RedisOptions::new(format!("redis://{login}{address}")).cluster([""; 0]);
+        let sentinel = RedisOptions::new("redis://m").sentinels("main", [address.clone()]);
+        let sentinel = match login {
+            "" => sentinel,
+            _ => sentinel.sentinel_login(Some("u"), "p"),
+        };
+        for options in [node, sentinel] {
+            let (kind, cause) = unavailable(Redis::open(options).await);
+            assert_eq!(kind, UnavailableKind::Refused, "{cause}");
+            assert!(cause.contains("as many clients as its maxclients allows"), "{cause}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn open_needs_the_right_to_publish() {
     let server = Server::start().await;

@@ -1,6 +1,6 @@
 //! Questions to a server that knows where the locks are: a Sentinel, or any node of a Cluster.
 
-use std::{io, time::Duration};
+use std::{pin::pin, time::Duration};
 
 use redis::{
     AsyncConnectionConfig, ConnectionAddr, RedisConnectionInfo, RedisResult, Value,
@@ -48,12 +48,13 @@ impl Asking {
             for question in questions {
                 pipe.cmd(question[0]).arg(&question[1..]);
             }
-            tokio::select! {
-                replies = connection.send_packed_commands(&pipe, 0, N) => {
-                    Ok(replies?.try_into().expect("a reply to each question"))
-                }
-                () = driver => Err(io::Error::from(io::ErrorKind::ConnectionAborted).into()),
-            }
+            let mut replies = pin!(connection.send_packed_commands(&pipe, 0, N));
+            let replies = tokio::select! {
+                replies = &mut replies => replies,
+                // Its last act may have been to deliver them.
+                () = driver => replies.await,
+            };
+            Ok(replies?.try_into().expect("a reply to each question"))
         }
         .await;
         match &replies {

@@ -2,8 +2,8 @@
 
 use std::{io, time::Duration};
 
-use gaggle_channels::redis_error::reason;
-use redis::{ConnectionAddr, ErrorKind, RedisConnectionInfo, Value};
+use gaggle_channels::redis_error::{Attempt, reason};
+use redis::{ConnectionAddr, RedisConnectionInfo, Value};
 
 use super::{
     ask::{self, Asking},
@@ -77,6 +77,7 @@ async fn named(
 ) -> Result<ConnectionAddr, ConnectionError> {
     let shown = || shown(address);
     let unreachable = |reason| ConnectionError::NoSentinel { address: shown(), reason };
+    let refused = |reason| ConnectionError::SentinelRefused { address: shown(), reason };
     let asked = asking.ask(address, [&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", name]]).await;
     let reply = asked.map_err(|error| match error {
         ConnectionError::Unreachable { reason, .. } => unreachable(reason),
@@ -87,10 +88,7 @@ async fn named(
             let scheme = asking.transport.scheme();
             Err(ConnectionError::NotSentinel { address: shown(), scheme })
         }
-        Ok([Value::ServerError(error)]) => Err(ConnectionError::SentinelRefused {
-            address: shown(),
-            reason: server_reason(&error),
-        }),
+        Ok([Value::ServerError(error)]) => Err(refused(server_reason(&error))),
         Ok([Value::Nil]) => {
             Err(ConnectionError::UnknownMaster { address: shown(), name: name.to_owned() })
         }
@@ -98,16 +96,14 @@ async fn named(
             Some((host, port)) => Ok(ConnectionAddr::Tcp(host, port)),
             None => Err(unreachable("its reply has no address".into())),
         },
-        // Not the server's text, which may quote the login.
-        Err(error) => match error.code() {
-            Some(code) => {
-                Err(ConnectionError::SentinelRefused { address: shown(), reason: code.to_owned() })
+        Err(error) => Err(match Attempt::of(&error) {
+            Attempt::Refused { command, reason, permanent: false } => {
+                ConnectionError::Refused { address: shown(), command, reason, permanent: false }
             }
-            None if error.kind() == ErrorKind::AuthenticationFailed => {
-                let reason = "it refused the user name or the password".into();
-                Err(ConnectionError::SentinelRefused { address: shown(), reason })
-            }
-            None => Err(unreachable(reason(&error))),
-        },
+            Attempt::Refused { reason, .. } => refused(reason),
+            Attempt::NoPassword => refused("NOAUTH".into()),
+            Attempt::WrongPassword => refused("it refused the user name or the password".into()),
+            Attempt::NotRedis | Attempt::Failed => unreachable(reason(&error)),
+        }),
     }
 }

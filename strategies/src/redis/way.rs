@@ -2,7 +2,7 @@
 
 #[cfg(feature = "tls")]
 use gaggle_channels::{ChannelError, tls::TlsClient};
-use redis::{ConnectionAddr, ConnectionInfo, RedisConnectionInfo};
+use redis::{ConnectionAddr, ConnectionInfo, ProtocolVersion, RedisConnectionInfo};
 
 use super::{
     ask::Asking,
@@ -30,7 +30,8 @@ pub(super) fn dial(
         return Err(invalid("TLS".into(), "a host: a Unix socket has no TLS"));
     }
     let asking = |login: &RedisConnectionInfo| Asking {
-        login: login.clone().set_skip_set_lib_name(),
+        // The error of a HELLO keeps its code, that of an AUTH does not.
+        login: login.clone().set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name(),
         transport: transport.clone(),
     };
     let scheme = transport.scheme();
