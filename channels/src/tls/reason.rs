@@ -57,16 +57,13 @@ pub(super) fn of_certificate(error: &CertificateError) -> String {
         CertificateError::UnknownIssuer | CertificateError::BadSignature => {
             format!("certificate of an unknown authority: {NOT_OF_CA}")
         }
-        CertificateError::ExpiredContext { time, not_after } => format!(
-            "certificate expired at {}, not valid at {}: this machine's clock?",
-            date(*not_after),
-            date(*time)
-        ),
-        CertificateError::NotValidYetContext { time, not_before } => format!(
-            "certificate valid from {} on, not valid at {}: this machine's clock?",
-            date(*not_before),
-            date(*time)
-        ),
+        // Without the present time: a log has one line of each text in ten seconds.
+        CertificateError::ExpiredContext { not_after, .. } => {
+            format!("certificate expired at {}: this machine's clock?", date(*not_after))
+        }
+        CertificateError::NotValidYetContext { not_before, .. } => {
+            format!("certificate valid from {} on: this machine's clock?", date(*not_before))
+        }
         CertificateError::NotValidForNameContext { expected, presented } => {
             // `DnsName("a.b")` and `IpAddress(127.0.0.1)`.
             let plain = |name: &String| {
@@ -117,6 +114,23 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+
+    /// The log of refused connections has one line of each reason in ten seconds.
+    #[test]
+    fn reason_is_the_same_at_any_time() {
+        let at = |seconds| UnixTime::since_unix_epoch(Duration::from_secs(seconds));
+        let expired = |time| {
+            of_certificate(&CertificateError::ExpiredContext { time: at(time), not_after: at(0) })
+        };
+        let early = |time| {
+            of_certificate(&CertificateError::NotValidYetContext {
+                time: at(time),
+                not_before: at(99),
+            })
+        };
+        assert_eq!(expired(7), expired(8));
+        assert_eq!(early(7), early(8));
+    }
 
     #[test]
     fn dates_are_those_of_the_calendar() {
