@@ -51,8 +51,8 @@ pub(crate) struct Backend {
     is_failing: bool,
     /// Whether a malformed publication was logged.
     is_malformed_logged: bool,
-    /// When a passing refusal may be logged again.
-    next_passing_log: Instant,
+    /// When a passing and a permanent refusal may be logged again.
+    next_logs: [Instant; 2],
 }
 
 impl Backend {
@@ -96,7 +96,7 @@ impl Backend {
             seen: 0,
             is_failing: false,
             is_malformed_logged: false,
-            next_passing_log: now,
+            next_logs: [now; 2],
         })
     }
 
@@ -243,10 +243,11 @@ impl Backend {
         if let (Request::Command(command), "WRONGTYPE") = (&request, error.code())
             && let Some(key) = command.key()
         {
-            reason += &self.encoder.names.remedy(key);
+            reason += &self.encoder.names.remedy_for_type(key);
         }
         let text = format!("Redis at {address} refused the request{}: {reason}", request.for_key());
-        if refusal.is_logged(now, &mut self.next_passing_log) {
+        // Of a type that another program wrote, each is logged: it concerns one key.
+        if error.code() == "WRONGTYPE" || refusal.is_logged(now, &mut self.next_logs) {
             tracing::warn!(error = text, "redis refused a request");
         }
         // A LOCK that is sent again at once could overtake its own withdrawal. A new connection

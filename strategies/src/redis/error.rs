@@ -176,14 +176,19 @@ impl Refusal {
         Self::of(error.code())
     }
 
-    /// Whether to log it. Of those that pass, one every ten seconds: other requests may succeed in
-    /// between; with a full memory, unlocks do.
-    pub(super) fn is_logged(self, now: Instant, next_passing: &mut Instant) -> bool {
-        let passes = self == Self::Passing && now >= *next_passing;
-        if passes {
-            *next_passing = now.after(Duration::from_secs(10));
+    /// Whether to log it: of those that pass and of the permanent ones, one every ten seconds.
+    /// Other requests may succeed in between; with a full memory, unlocks do.
+    pub(super) fn is_logged(self, now: Instant, next: &mut [Instant; 2]) -> bool {
+        let next = match self {
+            Self::Passing => &mut next[0],
+            Self::Permanent => &mut next[1],
+            _ => return false,
+        };
+        let is_due = now >= *next;
+        if is_due {
+            *next = now.after(Duration::from_secs(10));
         }
-        passes || self == Self::Permanent
+        is_due
     }
 
     pub(super) fn of(code: &str) -> Self {

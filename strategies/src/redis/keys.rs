@@ -53,6 +53,17 @@ impl Names {
         format!("; another program wrote it: remove it by DEL \"{name}\"")
     }
 
+    /// The same where one of the names of a key is of another type: the error does not say which.
+    pub(super) fn remedy_for_type(&self, key: &str) -> String {
+        let prefix = self.prefix(bucket(key));
+        let (prefix, key) = (prefix.as_bytes().escape_ascii(), key.as_bytes().escape_ascii());
+        format!(
+            "; another program wrote one of its names: remove by DEL the one whose TYPE is not \
+             string for \"{prefix}l:{key}\", \"{prefix}g:{key}\" and \"{prefix}t\", zset for \
+             \"{prefix}f:{key}\" and \"{prefix}x\", or hash for \"{prefix}a:{key}\""
+        )
+    }
+
     /// A key that only shows that it was written.
     pub(super) fn mark(&self) -> String {
         format!("{}w", self.prefix(0))

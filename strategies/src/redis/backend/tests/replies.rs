@@ -152,6 +152,43 @@ fn passing_refusals_are_logged_every_ten_seconds() {
     assert_eq!(refuse("-MISCONF Errors writing to the AOF file\r\n"), 2);
 }
 
+/// A service that locks without a right has the error in each call.
+#[test]
+fn permanent_refusals_are_logged_every_ten_seconds() {
+    let (log, _recording) = Events::of_thread();
+    let mut lab = Lab::up();
+    let mut refuse = |reply: &str| {
+        lab.submit(lock(1, Until::Now));
+        lab.turn();
+        lab.say(reply);
+        lab.turn();
+        lab.now = lab.now.after(Duration::from_secs(5));
+        log.with("redis refused a request").len()
+    };
+    let permission = "-ERR The user executing the script can't run this command or subcommand\r\n";
+    // One that passes hides no permanent one.
+    assert_eq!(refuse("-OOM command not allowed\r\n"), 1);
+    assert_eq!([permission; 3].map(&mut refuse), [2, 2, 3]);
+    // Each of these is for a key of its own.
+    assert_eq!(["-WRONGTYPE Operation\r\n"; 2].map(refuse), [4, 5]);
+}
+
+/// A script reads six names, and its error says none of them.
+#[test]
+fn wrong_type_asks_for_the_type_of_every_name() {
+    let mut lab = Lab::up();
+    lab.submit(lock(1, Until::Now));
+    lab.turn();
+    lab.say("-WRONGTYPE Operation against a key holding the wrong kind of value\r\n");
+    let events = lab.turn();
+    let [Event::Failed { cause, .. }] = &events[..] else { panic!("{events:?}") };
+    let error = cause.to_error().to_string();
+    assert!(error.contains("by DEL the one whose TYPE is not string for \"gaggle:{b"), "{error}");
+    for part in ["l:k", "g:k", "t", "f:k", "x", "a:k"] {
+        assert!(error.contains(&format!("}}:{part}\"")), "{part}: {error}");
+    }
+}
+
 /// The right was taken away after the handshake.
 #[test]
 fn refused_wait_is_logged() {
