@@ -206,7 +206,7 @@ impl Backend {
                 self.waiters.polled(poll, &found, events);
             }
             Request::Mark => self.unreported.marked(),
-            Request::Probe | Request::Wait | Request::Command(_) => {}
+            Request::Wait | Request::Command(_) => {}
         }
         Ok(())
     }
@@ -352,7 +352,9 @@ impl ClientBackend for Backend {
             // Without a cause, since the next attempt to connect begins at once.
             events.push(Event::Down { cause: None });
         } else if self.connection.is_to_be_tested(now) {
-            self.send(now, Request::Probe);
+            // No caller has this id, and no call this key. In a Cluster, an error reply names the
+            // node that serves the slot now; another one has the server's time.
+            self.send(now, Request::Command(Command::Inspect { id: 0, key: "".into() }));
         }
         Ok(())
     }

@@ -69,11 +69,6 @@ impl Names {
         format!("{}w", self.prefix(0))
     }
 
-    /// A key that is in the slot of all keys in a Cluster.
-    pub(super) fn any(&self) -> String {
-        format!("{}t", self.prefix(0))
-    }
-
     /// What stands before a process in the name of its topic.
     pub(super) fn topics(&self) -> String {
         format!("{}:p:", self.namespace)
@@ -161,10 +156,7 @@ mod tests {
             assert_eq!(names.key_of(found[2].as_bytes()), Some(key));
             assert_eq!(names.key_of(found[3].as_bytes()), None);
         }
-        assert_eq!(
-            (names.pattern("a*"), names.any()),
-            (r"{n s}:b*:l:a\**".into(), "{n s}:b0:t".into())
-        );
+        assert_eq!(names.pattern("a*"), r"{n s}:b*:l:a\**");
     }
 
     #[test]

@@ -28,8 +28,6 @@ pub(super) enum Request {
     /// Anything but a check.
     Command(Command),
     Poll(Poll),
-    /// Finds out whether an idle connection still works.
-    Probe,
     /// Writes, so that the next `WAIT` covers all that the server has done before.
     Mark,
     /// Waits for replicas.
@@ -50,17 +48,18 @@ impl Request {
                     }
                 }));
             }
-            Self::Probe | Self::Mark | Self::Wait => {}
+            Self::Mark | Self::Wait => {}
         }
     }
 
-    /// Its key in an error: ` for "orders/42"`, or nothing.
+    /// Its key in an error: ` for "orders/42"`, or nothing, as for the test of a connection.
     pub(super) fn for_key(&self) -> String {
         match self {
             Self::Command(command) => command.key(),
             Self::Poll(poll) => Some(&poll.key),
             _ => None,
         }
+        .filter(|key| !key.is_empty())
         .map_or_else(String::new, |key| format!(" for {key:?}"))
     }
 }
@@ -171,8 +170,6 @@ impl Encoder {
                 _ = cmd.arg("EVALSHA").arg(script::MARK.hash()).arg(1).arg(self.names.mark());
             }
             Request::Wait => _ = cmd.arg("WAIT").arg(self.replicas).arg(self.wait_ms),
-            // In a Cluster, an error reply names the node that serves the slot now.
-            Request::Probe => _ = cmd.arg("GET").arg(self.names.any()),
         }
         cmd
     }
