@@ -51,6 +51,9 @@ impl Attempt {
             _ if error.detail().is_some_and(|it| it.starts_with(TOO_MANY_CLIENTS)) => {
                 ("HELLO", "it has as many clients as its maxclients allows", false)
             }
+            Some("DENIED") => {
+                ("HELLO", "DENIED: it is in protected mode; set a password there", true)
+            }
             // Not the server's text, which may quote the command with its password.
             Some(code) => ("HELLO", code, !is_passing(code)),
             None => ("HELLO", error.category(), true),

@@ -251,4 +251,13 @@ mod tests {
         let shown = of_attempt("here:6379".into(), &error).to_string();
         assert_eq!(shown, "Redis at here:6379 refused HELLO: ERR");
     }
+
+    #[test]
+    fn protected_mode_is_named() {
+        let text = "Redis is running in protected mode because protected mode is enabled and ...";
+        let error = redis::make_extension_error("DENIED".into(), Some(text.into()));
+        let error = of_attempt("here:6379".into(), &error);
+        assert_eq!(error.kind(), UnavailableKind::Misconfigured);
+        assert!(error.to_string().contains("it is in protected mode"), "{error}");
+    }
 }
