@@ -31,7 +31,8 @@ const LINGER: Duration = Duration::from_millis(100);
 /// Frames over the pub/sub of one Redis: one topic per node and one for broadcasts.
 ///
 /// It reconnects and subscribes again by itself. Frames that were published in between are lost. It
-/// works with Redis 7 and Valkey, and stores nothing there.
+/// works with Redis 7 and Valkey, and stores nothing there. All nodes need the same server: what is
+/// published to a replica does not reach its master.
 ///
 /// ```no_run
 /// use gaggle_channels::{Channel, NodeName, Redis, RedisOptions};

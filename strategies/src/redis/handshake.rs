@@ -59,7 +59,7 @@ impl Handshake {
             for topic in [topic, &self.forced] {
                 commands.push(("SUBSCRIBE", command(&["SUBSCRIBE", topic])));
             }
-            // A script that may not publish would fail after it has changed who holds the key.
+            // Without this right, other processes would find their grants by checks alone.
             commands.push(("PUBLISH", command(&["PUBLISH", topic, protocol::HELLO])));
         }
         let load =
