@@ -143,6 +143,21 @@ pub enum Effect {
     Dropped { key: Arc<str>, nonce: Nonce, process: ProcessId },
 }
 
+impl Effect {
+    /// The process whose acquisition or request it is about; `None` for an UNLOCK without effect.
+    pub(crate) const fn process(&self) -> Option<ProcessId> {
+        match self {
+            Self::Granted(Grant { process, .. })
+            | Self::Queued { process, .. }
+            | Self::Refused { process, .. }
+            | Self::Extended { process, .. }
+            | Self::Expired { process, .. }
+            | Self::Dropped { process, .. } => Some(*process),
+            Self::Unlocked { process, .. } => *process,
+        }
+    }
+}
+
 /// A grant, with both stamps that the holder's deadline needs.
 ///
 /// The reply to a repeated LOCK has the stamps of the grant that it finds.

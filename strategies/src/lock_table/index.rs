@@ -15,10 +15,8 @@ type When = (ClusterTime, u64);
 /// The key of each lease and waiter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Index {
-    /// The ends of the leases without waiters.
-    pub(super) uncontended: BTreeMap<When, Key>,
-    /// The ends of the leases with waiters.
-    pub(super) contended: BTreeMap<When, Key>,
+    /// The ends of the leases.
+    pub(super) leases: BTreeMap<When, Key>,
     /// The deadlines of all waiters that have one.
     pub(super) deadlines: BTreeMap<When, Key>,
     /// The positions of the waiters of each process that has any.
@@ -28,41 +26,23 @@ pub(super) struct Index {
 impl Index {
     /// Adds the lease of a row.
     pub(super) fn add_lease(&mut self, key: &Key, row: &Row) {
-        self.leases(!row.queue.is_empty()).insert(lease_end(row), key.clone());
+        self.leases.insert(lease_end(row), key.clone());
     }
 
-    /// Removes the lease of a row, before its holder, its end, or whether it has waiters changes.
+    /// Removes the lease of a row, before its holder or its end changes.
     pub(super) fn remove_lease(&mut self, row: &Row) {
-        self.leases(!row.queue.is_empty()).remove(&lease_end(row));
-    }
-
-    fn leases(&mut self, contended: bool) -> &mut BTreeMap<When, Key> {
-        if contended { &mut self.contended } else { &mut self.uncontended }
+        self.leases.remove(&lease_end(row));
     }
 
     /// Adds a waiter to a row of the index.
     pub(super) fn enqueue(&mut self, key: &Key, row: &mut Row, waiter: Waiter) {
         self.add_waiter(key, &waiter);
-        let is_first = row.queue.is_empty();
-        if is_first {
-            self.remove_lease(row);
-        }
         row.queue.insert(waiter.acquisition.position, waiter);
-        if is_first {
-            self.add_lease(key, row);
-        }
     }
 
     /// Takes the waiter at this position of a row of the index.
-    pub(super) fn dequeue(&mut self, key: &Key, row: &mut Row, position: u64) -> Waiter {
-        let is_last = row.queue.len() == 1;
-        if is_last {
-            self.remove_lease(row);
-        }
+    pub(super) fn dequeue(&mut self, row: &mut Row, position: u64) -> Waiter {
         let waiter = row.queue.remove(&position).expect("a known waiter is in the queue");
-        if is_last {
-            self.add_lease(key, row);
-        }
         self.remove_waiter(&waiter);
         waiter
     }
@@ -97,8 +77,7 @@ impl Index {
 
     /// The key of the first lease that ends at or before `now`.
     pub(super) fn expired_lease(&self, now: ClusterTime) -> Option<Key> {
-        let firsts = [&self.uncontended, &self.contended].map(BTreeMap::first_key_value);
-        let ((end, _), key) = firsts.into_iter().flatten().min()?;
+        let ((end, _), key) = self.leases.first_key_value()?;
         (*end <= now).then(|| key.clone())
     }
 

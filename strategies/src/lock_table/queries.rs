@@ -23,11 +23,10 @@ impl LockTable {
         self.now
     }
 
-    /// The earliest time at which a stamp would grant a key to a waiter: the first end of a lease
-    /// with waiters.
+    /// The earliest time at which a stamp would end a lease.
     #[must_use]
     pub fn next_due(&self) -> Option<ClusterTime> {
-        first(&self.index.contended)
+        first(&self.index.leases)
     }
 
     /// The earliest time at which a stamp would forget a nonce. One step forgets a limited number:

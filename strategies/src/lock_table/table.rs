@@ -103,7 +103,7 @@ impl LockTable {
             (Known::Waits { position }, Some(row)) if row.queue.contains_key(&position) => {
                 // The position stays. The deadline may move to a later time, and the grant goes to
                 // the process of this LOCK.
-                let mut waiter = self.index.dequeue(&key, row, position);
+                let mut waiter = self.index.dequeue(row, position);
                 let requested = request.wait.deadline(self.now);
                 waiter.deadline = waiter.deadline.zip(requested).map(|(one, other)| one.max(other));
                 waiter.acquisition.repeat(request, self.now);
@@ -167,7 +167,7 @@ impl LockTable {
                 unlocked(Ended::Held, Some(row.holder.acquisition.process));
                 if planted!(NoHandOff) {
                     while let Some((&head, _)) = row.queue.first_key_value() {
-                        let waiter = self.index.dequeue(&key, row, head);
+                        let waiter = self.index.dequeue(row, head);
                         self.nonces.forget(waiter.acquisition.nonce);
                     }
                 }
@@ -175,7 +175,7 @@ impl LockTable {
                 self.grant_next(&key, effects);
             }
             (Some(Known::Waits { position }), Some(row)) if row.queue.contains_key(&position) => {
-                let waiter = self.index.dequeue(&key, row, position);
+                let waiter = self.index.dequeue(row, position);
                 unlocked(Ended::Waited, Some(waiter.acquisition.process));
                 self.end_nonce(nonce, Ended::Withdrawn, forget);
             }
@@ -238,7 +238,7 @@ impl LockTable {
 
     fn drop_waiter(&mut self, key: &Key, position: u64, effects: &mut Vec<Effect>) {
         let row = self.rows.get_mut(key).expect(HELD);
-        let Acquisition { nonce, process, .. } = self.index.dequeue(key, row, position).acquisition;
+        let Acquisition { nonce, process, .. } = self.index.dequeue(row, position).acquisition;
         self.nonces.forget(nonce);
         effects.push(Effect::Dropped { key: key.text.clone(), nonce, process });
     }

@@ -12,7 +12,7 @@ mod validate;
 #[cfg(any(test, feature = "testing"))]
 mod view;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use gaggle_channels::NodeName;
@@ -51,10 +51,11 @@ pub(super) struct Group {
     /// Whose name each incarnation runs under; replicated.
     roster: BTreeMap<u64, NodeName>,
     clock: Option<LeaderClock>,
-    /// Submitted commands, each with the incarnation that requested it.
-    commands: Vec<(u64, Command)>,
-    /// The entries that this leader appended for others: index, and the incarnation that requested.
-    requesters: VecDeque<(u64, u64)>,
+    /// Submitted commands.
+    commands: Vec<Command>,
+    /// The other incarnations whose calls the entries that this leader applied have decided, or
+    /// whose locks they ended.
+    commit_recipients: BTreeSet<u64>,
     /// The highest commit index sent to each peer.
     advertised_commit: BTreeMap<u64, u64>,
     /// The peers to which this leader has sent a snapshot, and which are still behind.
@@ -62,7 +63,6 @@ pub(super) struct Group {
     /// The commit index at the ends of the last two short election timeouts as leader, older first.
     commit_marks: [Option<u64>; 2],
     timing: Timing,
-    seed: u64,
     /// Since when each peer has not acknowledged a snapshot that was sent whole.
     snapshot_since: BTreeMap<u64, Instant>,
     /// The bytes of the snapshot that was checked last in this turn, and its content.
@@ -77,19 +77,18 @@ impl Group {
         roster: BTreeMap<u64, NodeName>,
         table: &TableConfig,
         timing: &Timing,
-        seed: u64,
     ) -> Self {
         let voters =
             if planted!(QuorumOfOne) { vec![me] } else { roster.keys().copied().collect() };
         let log = VolatileLog::founding(voters);
         let config = TableConfig { group: id, ..table.clone() };
-        Self::new(id, me, log, LockTable::new(config), roster, timing, seed)
+        Self::new(id, me, log, LockTable::new(config), roster, timing)
     }
 
     /// Joins an existing group: knows nothing until its leader sends a snapshot.
-    pub(super) fn join(id: u128, me: u64, timing: &Timing, seed: u64) -> Self {
+    pub(super) fn join(id: u128, me: u64, timing: &Timing) -> Self {
         let table = LockTable::new(timing.table.clone());
-        Self::new(id, me, VolatileLog::joining(), table, BTreeMap::new(), timing, seed)
+        Self::new(id, me, VolatileLog::joining(), table, BTreeMap::new(), timing)
     }
 
     fn new(
@@ -99,7 +98,6 @@ impl Group {
         table: LockTable,
         roster: BTreeMap<u64, NodeName>,
         timing: &Timing,
-        seed: u64,
     ) -> Self {
         let applied = raft::Storage::last_index(&log).expect("a volatile log can be read");
         let config = raft::Config {
@@ -113,7 +111,6 @@ impl Group {
             max_inflight_msgs: 256,
             check_quorum: true,
             pre_vote: true,
-            batch_append: true,
             // The leader advertises a commit to waiters alone (`advertise_commit`). The others
             // learn of it with the next entry or heartbeat: their replies would only load the
             // leader.
@@ -131,12 +128,11 @@ impl Group {
             roster,
             clock: None,
             commands: Vec::new(),
-            requesters: VecDeque::new(),
+            commit_recipients: BTreeSet::new(),
             advertised_commit: BTreeMap::new(),
             catching_up: BTreeSet::new(),
             commit_marks: [None; 2],
             timing: timing.clone(),
-            seed,
             snapshot_since: BTreeMap::new(),
             checked: None,
         };
@@ -280,12 +276,11 @@ impl Group {
     }
 
     /// The engine takes its election timeout from the thread's random source at each change of
-    /// term. Here it is a pure function of seed, incarnation, term and role, so that a seed
-    /// replays.
+    /// term. Here it is a pure function of incarnation, term and role, so that a seed replays.
     fn pin_election_timeout(&mut self) {
         let raft = &mut self.raw.raft;
         let (min, max) = self.timing.election_ticks;
-        let number = mix(&[self.seed, self.me, raft.term, raft.state as u64]);
+        let number = mix(&[self.me, raft.term, raft.state as u64]);
         let span = (max - min) as u64;
         let timeout = min + usize::try_from(number % span).expect("below a span of ticks");
         raft.set_randomized_election_timeout(timeout);

@@ -14,11 +14,10 @@ use crate::{
 /// Sets the ids of processes apart from the other ids of a seed.
 const PROCESS_IDS: u64 = 2;
 
-/// A member's name, its current incarnation (its Raft id) and the seed of everything it generates.
+/// A member's name, its current incarnation (its Raft id), and the source of all that it generates.
 #[derive(Debug)]
 pub(super) struct Identity {
     name: NodeName,
-    seed: u64,
     ids: Ids,
     incarnation: u64,
     process: Process,
@@ -35,7 +34,7 @@ impl Identity {
         }
         let Owner { host, pid, .. } = owner.unwrap_or_else(|| Owner::this_process(None));
         let process = Process { id: mix(&[seed, PROCESS_IDS]).max(1), started: 0, host, pid };
-        Self { name, seed, ids, incarnation, process, presences: 0 }
+        Self { name, ids, incarnation, process, presences: 0 }
     }
 
     pub(super) fn name(&self) -> &NodeName {
@@ -62,10 +61,6 @@ impl Identity {
         if self.process.started == 0 {
             self.process.started = nanos;
         }
-    }
-
-    pub(super) fn seed(&self) -> u64 {
-        self.seed
     }
 
     pub(super) fn ids(&mut self) -> &mut Ids {

@@ -150,8 +150,7 @@ impl Node {
         }
         events.append(&mut self.turn.events);
         Ok(self.group.as_ref().is_some_and(|group| {
-            group.has_ready()
-                || (group.is_leader() && (first || self.leadership.has_commit_recipients()))
+            group.has_ready() || (group.is_leader() && (first || group.has_commit_recipients()))
         }))
     }
 
@@ -173,7 +172,7 @@ impl Node {
         };
         // An appended entry carries the commit index to everyone.
         if !group.flush(now) {
-            group.advertise_commit(self.leadership.take_commit_recipients());
+            group.advertise_commit();
         }
         early.iter().for_each(|effect| self.report(effect));
     }
@@ -188,11 +187,9 @@ impl Node {
             if let Effect::Granted(grant) = &effect {
                 self.formation.observe_token(grant.token);
             }
-            self.leadership.note_effect(&effect, self.identity.incarnation());
             self.report(&effect);
         }
         let Some(group) = &self.group else { return };
-        self.leadership.note_requesters(output.requesters, group);
         if output.installed {
             self.formation.observe_token(group.table().last_token());
             self.turn.is_installed = true;
@@ -225,15 +222,11 @@ impl Node {
     }
 
     fn send_raft(&mut self, now: Instant, message: RaftMessage) {
-        let to = message.to;
+        let (to, piece) = (message.to, self.outbox.body_limit());
         if !message.is_snapshot() {
-            // A body that fits no frame would be dropped.
-            let (limit, outbox) = (self.outbox.body_limit(), &mut self.outbox);
-            message.cut(limit, |part| outbox.post(to, &Body::Raft(part)));
-            return;
+            return self.outbox.post(to, &Body::Raft(message));
         }
         let bytes = postcard::to_allocvec(&message).expect("a message serialises");
-        let piece = self.outbox.body_limit();
         if bytes.len() <= piece {
             self.outbox.post(to, &Body::Raft(message));
         } else {
@@ -274,8 +267,8 @@ impl Node {
     fn found(&mut self, now: Instant, forming: &wire::Forming, coordinator: bool) {
         let roster: BTreeMap<u64, NodeName> =
             super::formation::named(forming).map(|(name, id)| (id, name)).collect();
-        let (me, seed) = (self.identity.incarnation(), self.identity.seed());
-        let mut group = Group::found(forming.id, me, roster, &forming.table, &self.timing, seed);
+        let me = self.identity.incarnation();
+        let mut group = Group::found(forming.id, me, roster, &forming.table, &self.timing);
         if coordinator {
             group.campaign();
         }

@@ -346,11 +346,7 @@ impl ReferenceTable {
     /// As [`LockTable::next_due`].
     #[must_use]
     pub fn next_due(&self) -> Option<ClusterTime> {
-        let waited = |a: &&Acquisition| {
-            let mut all = self.acquisitions.iter();
-            all.any(|b| b.granted.is_none() && b.request.key == a.request.key)
-        };
-        let ends = self.acquisitions.iter().filter(waited).filter_map(|a| a.granted);
+        let ends = self.acquisitions.iter().filter_map(|a| a.granted);
         ends.map(|granted| ClusterTime(granted.2)).min()
     }
 

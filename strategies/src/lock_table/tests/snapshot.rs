@@ -140,10 +140,9 @@ fn contradictory_table_is_refused() {
 #[test]
 fn index_and_nonces_must_match_rows() {
     type Break = fn(&mut LockTable);
-    let breaks: [Break; 5] = [
-        |t| _ = t.index.uncontended.pop_first(),
+    let breaks: [Break; 4] = [
+        |t| _ = t.index.leases.pop_first(),
         |t| _ = t.index.deadlines.pop_first(),
-        |t| t.index.contended.clear(),
         |t| head(t).acquisition.process = ProcessId(99),
         |t| t.nonces.set(Nonce::from_u128(777), Known::Holds),
     ];

@@ -15,8 +15,8 @@ use crate::{
 
 impl Group {
     /// Takes a command of a member for the log; it is appended by the next [`flush`](Self::flush).
-    pub(in crate::member) fn submit(&mut self, requester: u64, command: Command) {
-        self.commands.push((requester, command));
+    pub(in crate::member) fn submit(&mut self, command: Command) {
+        self.commands.push(command);
     }
 
     /// Appends everything submitted in one proposal, stamped with `now`, which the caller read
@@ -30,53 +30,42 @@ impl Group {
         let Some(clock) = self.clock.filter(|_| self.is_leader()) else { return false };
         let stamp = clock.read(now);
         if stamp < opens_at(self.table.config(), self.timing.drift) {
-            commands.retain(|(_, command)| !matches!(command, Command::Lock(_)));
+            commands.retain(|command| !matches!(command, Command::Lock(_)));
         }
         if commands.is_empty() {
             if !clock.stamp_is_due(stamp, &self.table) {
                 return false;
             }
-            commands.push((self.me, Command::Noop));
+            commands.push(Command::Noop);
         }
-        let (entries, requesters) = self.write(stamp, commands);
         let message = Message {
             msg_type: MessageType::MsgPropose,
             from: self.me,
-            entries: entries.into(),
+            entries: self.write(stamp, &commands).into(),
             ..Message::default()
         };
         // Dropped while leadership is being transferred, or past the bound on uncommitted bytes.
         let appended = self.raw.step(message).is_ok();
         if appended {
             self.clock.iter_mut().for_each(|clock| clock.stamped(stamp));
-            self.requesters.extend(requesters);
         }
         appended
     }
 
-    /// The entries of these commands, and the requesters other than this member, by index.
-    fn write(
-        &self,
-        stamp: ClusterTime,
-        commands: Vec<(u64, Command)>,
-    ) -> (Vec<Entry>, Vec<(u64, u64)>) {
-        let next = self.raw.raft.raft_log.last_index() + 1;
+    /// The entries of these commands.
+    fn write(&self, stamp: ClusterTime, commands: &[Command]) -> Vec<Entry> {
         let bytes_max = usize::try_from(self.timing.append_bytes_max).unwrap_or(usize::MAX);
-        let (mut entries, mut requesters) = (Vec::new(), Vec::new());
+        let mut entries = Vec::new();
         let mut batch: Option<Batch> = None;
         let entry_of = |batch: Batch| Entry { data: batch.into_bytes(), ..Entry::default() };
-        for (requester, command) in commands {
-            let is_added = batch.as_mut().is_some_and(|batch| batch.add(&command, bytes_max));
-            if !is_added && let Some(full) = batch.replace(Batch::new(stamp, &command)) {
+        for command in commands {
+            let is_added = batch.as_mut().is_some_and(|batch| batch.add(command, bytes_max));
+            if !is_added && let Some(full) = batch.replace(Batch::new(stamp, command)) {
                 entries.push(entry_of(full));
-            }
-            let index = next + entries.len() as u64;
-            if requester != self.me && requesters.last() != Some(&(index, requester)) {
-                requesters.push((index, requester));
             }
         }
         entries.extend(batch.map(entry_of));
-        (entries, requesters)
+        entries
     }
 
     /// The grants of the submitted commands before they are committed, for
@@ -85,7 +74,7 @@ impl Group {
         let (mut table, mut effects) = (self.table.clone(), Vec::new());
         if let Some(clock) = self.clock {
             let stamp = clock.read(now);
-            self.commands.iter().for_each(|(_, command)| table.apply(stamp, command, &mut effects));
+            self.commands.iter().for_each(|command| table.apply(stamp, command, &mut effects));
             effects.retain(|effect| matches!(effect, Effect::Granted(_)));
         }
         effects

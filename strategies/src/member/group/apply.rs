@@ -30,8 +30,6 @@ const KEPT_LOGS: u64 = 32;
 pub(in crate::member) struct Output {
     pub(in crate::member) messages: Vec<RaftMessage>,
     pub(in crate::member) effects: Vec<Effect>,
-    /// Other members whose requests, appended by this leader, were committed.
-    pub(in crate::member) requesters: Vec<u64>,
     /// A snapshot was installed: effects were skipped, so pending requests must be sent again.
     pub(in crate::member) installed: bool,
     /// The configuration changed.
@@ -84,7 +82,7 @@ impl Group {
                 self.install(&snapshot, &mut out)?;
             }
             let committed = ready.take_committed_entries();
-            self.apply_all(committed, &mut out)?;
+            self.apply_all(&committed, &mut out)?;
             self.raw.mut_store().append(ready.take_entries());
             if let Some(hard_state) = ready.hs() {
                 self.raw.mut_store().set_hard_state(hard_state.clone());
@@ -95,13 +93,14 @@ impl Group {
                 self.raw.mut_store().set_commit(commit);
             }
             self.collect(light.take_messages(), &mut out);
-            self.apply_all(light.take_committed_entries(), &mut out)?;
+            self.apply_all(&light.take_committed_entries(), &mut out)?;
             self.raw.advance_apply();
             self.pin_election_timeout();
         }
         self.checked = None;
         self.follow_role(now);
         self.provide_snapshot();
+        self.note_commit_recipients(&out.effects);
         Ok(out)
     }
 
@@ -110,16 +109,8 @@ impl Group {
         self.raw.has_ready()
     }
 
-    fn apply_all(&mut self, entries: Vec<Entry>, out: &mut Output) -> Result<(), GroupError> {
-        for entry in entries {
-            while let Some((_, requester)) =
-                self.requesters.pop_front_if(|(at, _)| *at <= entry.index)
-            {
-                out.requesters.push(requester);
-            }
-            self.apply(&entry, out)?;
-        }
-        Ok(())
+    fn apply_all(&mut self, entries: &[Entry], out: &mut Output) -> Result<(), GroupError> {
+        entries.iter().try_for_each(|entry| self.apply(entry, out))
     }
 
     fn apply(&mut self, entry: &Entry, out: &mut Output) -> Result<(), GroupError> {
@@ -209,7 +200,7 @@ impl Group {
                 self.clock = None;
                 self.commands.clear();
                 self.advertised_commit.clear();
-                self.requesters.clear();
+                self.commit_recipients.clear();
                 self.commit_marks = [None; 2];
             }
             _ => {}
@@ -314,7 +305,7 @@ mod tests {
     /// A member that joins, and was sent a snapshot with these bytes.
     fn sent(data: Vec<u8>) -> Group {
         let timing = MemberOptions::named("c", []).timing(64 * 1024);
-        let mut group = Group::join(7, 2, &timing, 1);
+        let mut group = Group::join(7, 2, &timing);
         let mut snapshot = Snapshot { data: data.into(), ..Snapshot::default() };
         let metadata = snapshot.mut_metadata();
         (metadata.index, metadata.term) = (5, 1);

@@ -1,9 +1,12 @@
 //! How members learn of a commit: by the append itself where two are a majority, by an
 //! advertisement of the leader if they wait for it, and by the next entry or heartbeat otherwise.
 
+use std::mem;
+
 use raft::eraftpb::{Entry, EntryType, Message, MessageType};
 
 use super::{Group, Output, RaftMessage};
+use crate::lock_table::Effect;
 
 impl Group {
     /// Of three voters two are a majority: an entry of the leader's own term (Raft §5.4.2) is
@@ -34,12 +37,25 @@ impl Group {
             && stored.chain(&log.unstable.entries).all(is_command)
     }
 
-    /// Advertises the commit index to these peers, unless it was sent to them already.
-    pub(in crate::member) fn advertise_commit(&mut self, peers: impl IntoIterator<Item = u64>) {
+    /// Notes which other members wait for these effects, or lost a lock by them. Only a leader
+    /// advertises commits.
+    pub(super) fn note_commit_recipients(&mut self, effects: &[Effect]) {
+        if self.is_leader() {
+            let processes = effects.iter().filter_map(Effect::process).map(|process| process.0);
+            self.commit_recipients.extend(processes.filter(|id| *id != self.me));
+        }
+    }
+
+    pub(in crate::member) fn has_commit_recipients(&self) -> bool {
+        !self.commit_recipients.is_empty()
+    }
+
+    /// Advertises the commit index to the members noted, unless it was sent to them already.
+    pub(in crate::member) fn advertise_commit(&mut self) {
         let committed = self.raw.raft.raft_log.committed;
-        for peer in peers {
+        for peer in mem::take(&mut self.commit_recipients) {
             let behind = self.advertised_commit.get(&peer).is_none_or(|sent| *sent < committed);
-            if behind && peer != self.me && self.raw.raft.prs().get(peer).is_some() {
+            if behind && self.raw.raft.prs().get(peer).is_some() {
                 self.raw.raft.send_append(peer);
             }
         }
@@ -47,9 +63,8 @@ impl Group {
 
     /// Takes the messages of the engine, and notes the commit index that each peer learns from
     /// them.
-    pub(super) fn collect(&mut self, mut messages: Vec<Message>, out: &mut Output) {
-        for message in messages.iter_mut().filter(|m| m.msg_type == MessageType::MsgAppend) {
-            self.align(message);
+    pub(super) fn collect(&mut self, messages: Vec<Message>, out: &mut Output) {
+        for message in messages.iter().filter(|m| m.msg_type == MessageType::MsgAppend) {
             let own = message.entries.last().filter(|entry| entry.term == message.term);
             let at_once = own.filter(|_| self.is_voter(message.to) && self.pairs_commit());
             let known = at_once.map_or(message.commit, |entry| entry.index);
@@ -57,21 +72,6 @@ impl Group {
             *sent = known.max(*sent);
         }
         out.messages.extend(messages.into_iter().filter_map(RaftMessage::of));
-    }
-
-    /// Lets an append begin where its entries do: the engine adds them to an older empty append,
-    /// also if they do not follow it. The log of a leader only grows: it still has what the
-    /// entries follow.
-    fn align(&self, message: &mut Message) {
-        let raft = &self.raw.raft;
-        let Some(before) = message.entries.first().map(|entry| entry.index - 1) else { return };
-        if before != message.index
-            && self.is_leader()
-            && message.term == raft.term
-            && let Ok(term) = raft.raft_log.term(before)
-        {
-            (message.index, message.log_term) = (before, term);
-        }
     }
 }
 

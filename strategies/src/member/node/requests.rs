@@ -68,7 +68,7 @@ impl Node {
             Copies::Many
         } else {
             if admission::is_admissible(&command, me, group.lease_max_ms()) {
-                group.submit(leader, command);
+                group.submit(command);
             }
             Copies::One
         }

@@ -8,7 +8,7 @@ use crate::lock_table::{Command, LockRequest};
 fn entries_of(trio: &mut Trio, nonces: std::ops::Range<u128>) -> u64 {
     let before = trio.group(1).ends_of_log().0;
     let now = trio.now;
-    nonces.for_each(|nonce| trio.group(1).submit(1, Command::Lock(lock(nonce))));
+    nonces.for_each(|nonce| trio.group(1).submit(Command::Lock(lock(nonce))));
     assert!(trio.group(1).flush(now));
     trio.group(1).ends_of_log().0 - before
 }
@@ -29,21 +29,6 @@ fn commands_of_a_turn_share_entries_in_order() {
 }
 
 #[test]
-fn commit_names_its_requesters() {
-    let mut trio = Trio::led_by_the_first();
-    let now = trio.now;
-    for (member, nonce) in [(2, 1), (1, 2), (3, 3), (2, 4)] {
-        trio.group(1).submit(member, Command::Lock(lock(nonce)));
-    }
-    assert!(trio.group(1).flush(now));
-    let appended = trio.group(1).drain(now).unwrap();
-    assert!(appended.requesters.is_empty(), "it is not committed");
-    appended.messages.into_iter().for_each(|message| trio.step(message.into_message()));
-    trio.drain(2).into_iter().for_each(|message| trio.step(message));
-    assert_eq!(trio.group(1).drain(now).unwrap().requesters, [2, 3, 2]);
-}
-
-#[test]
 fn log_of_long_entries_is_compacted_early() {
     let mut trio = Trio::led_by_the_first();
     let key: std::sync::Arc<str> = "k".repeat(500).into();
@@ -51,7 +36,7 @@ fn log_of_long_entries_is_compacted_early() {
         let now = trio.now;
         for nonce in 0..2 {
             let request = LockRequest { key: key.clone(), ..lock(turn * 2 + nonce) };
-            trio.group(1).submit(1, Command::Lock(request));
+            trio.group(1).submit(Command::Lock(request));
         }
         assert!(trio.group(1).flush(now));
         trio.deliver(&ALL);

@@ -28,7 +28,7 @@ impl Trio {
         let name = |id: u64| NodeName::new(format!("m{id}")).unwrap();
         let roster: BTreeMap<u64, NodeName> = (1..=3).map(|id| (id, name(id))).collect();
         let timing = MemberOptions::named("test", roster.values().cloned()).timing(64 * 1024);
-        let found = |id| (id, Group::found(7, id, roster.clone(), &timing.table, &timing, id));
+        let found = |id| (id, Group::found(7, id, roster.clone(), &timing.table, &timing));
         let now = Instant::from_origin(std::time::Duration::from_secs(100));
         let groups = (1..=3).map(found).collect();
         let mut trio = Self { groups, effects: BTreeMap::new(), now };
@@ -104,7 +104,7 @@ impl Trio {
     /// Has the leader append a LOCK; it is not sent yet.
     pub(super) fn append_lock(&mut self, leader: u64, nonce: u128) {
         let now = self.now;
-        self.group(leader).submit(leader, Command::Lock(lock(nonce)));
+        self.group(leader).submit(Command::Lock(lock(nonce)));
         assert!(self.group(leader).flush(now));
     }
 

@@ -104,8 +104,7 @@ fn lost_snapshot_does_not_block_a_follower() {
     }
 }
 
-/// The engine adds to an append that has not left yet, whatever its length: more than a frame
-/// holds.
+/// What a follower missed leaves in appends of which each fits a frame.
 #[test]
 fn missed_entries_may_exceed_a_frame() {
     let mut world = World::with(&THREE, |options| options.compaction(5_000, 2_500));
@@ -204,7 +203,7 @@ fn learner_behind_a_long_link_is_ready_under_load() {
     });
 }
 
-/// The engine adds entries to an older empty append, which they need not follow.
+/// An append without entries, which a heartbeat provokes, may leave in the turn of the next entries.
 #[test]
 fn healed_follower_refuses_no_append() {
     let mut world = ready(&THREE);

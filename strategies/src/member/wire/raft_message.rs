@@ -1,6 +1,6 @@
 //! The engine's messages as they travel.
 
-use std::{mem, ops::Deref};
+use std::ops::Deref;
 
 use bytes::Bytes;
 use raft::eraftpb::{Entry, EntryType, Message, MessageType, Snapshot};
@@ -41,39 +41,6 @@ impl RaftMessage {
     pub(in crate::member) fn is_snapshot(&self) -> bool {
         self.msg_type == MessageType::MsgSnapshot
     }
-
-    /// Cuts an append whose entries take more than `bytes_max` together into consecutive ones that
-    /// do not. One entry is never cut.
-    ///
-    /// The engine bounds one append, but adds entries to an append that has not left yet, whatever
-    /// its length.
-    pub(in crate::member) fn cut(self, bytes_max: usize, mut part: impl FnMut(Self)) {
-        if self.entries.iter().map(entry_bytes_max).sum::<usize>() <= bytes_max {
-            return part(self);
-        }
-        let Self(mut message) = self;
-        let entries = mem::take(&mut message.entries);
-        let empty = message.clone();
-        let mut bytes = 0;
-        for entry in entries {
-            let more = entry_bytes_max(&entry);
-            if bytes + more > bytes_max
-                && let Some(Entry { index, term: log_term, .. }) = message.entries.last().cloned()
-            {
-                let next = Message { index, log_term, ..empty.clone() };
-                part(Self(mem::replace(&mut message, next)));
-                bytes = 0;
-            }
-            bytes += more;
-            message.entries.push(entry);
-        }
-        part(Self(message));
-    }
-}
-
-/// No fewer bytes than it takes when encoded: three numbers and two lengths besides its texts.
-fn entry_bytes_max(entry: &Entry) -> usize {
-    entry.data.len() + entry.context.len() + 48
 }
 
 impl Deref for RaftMessage {
@@ -244,65 +211,6 @@ mod tests {
             11, 1, b'x', 1, b'y', 1, 1, b's', 13, 14, 2, 1, 2, 1, 3, 2, 4, 5, 1, 5, 1,
         ];
         assert_eq!(bytes, fixed);
-    }
-
-    /// An append of entries of ten bytes from index 8 on, the term growing with each.
-    fn append(entries: u64) -> RaftMessage {
-        let entry = |number: u64| Entry {
-            index: 8 + number,
-            term: 4 + number,
-            data: Bytes::from_static(b"0123456789"),
-            ..Entry::default()
-        };
-        let mut message = full();
-        (message.index, message.log_term, message.snapshot) = (7, 3, None.into());
-        message.entries = (0..entries).map(entry).collect::<Vec<_>>().into();
-        RaftMessage::of(message).unwrap()
-    }
-
-    fn parts(message: RaftMessage, bytes_max: usize) -> Vec<RaftMessage> {
-        let mut parts = Vec::new();
-        message.cut(bytes_max, |part| parts.push(part));
-        parts
-    }
-
-    #[test]
-    fn long_append_is_cut_into_consecutive_ones() {
-        let (whole, each) = (append(7), 10 + 48);
-        let parts = parts(whole.clone(), 2 * each);
-        let sizes = parts.iter().map(|part| part.entries.len()).collect::<Vec<_>>();
-        assert_eq!(sizes, [2, 2, 2, 1]);
-        let (mut before, mut entries) = ((3, 7), Vec::new());
-        for part in parts {
-            assert_eq!((part.log_term, part.index), before);
-            let last = part.entries.last().unwrap();
-            before = (last.term, last.index);
-            entries.extend(part.entries.iter().cloned());
-            let (log_term, index, entries) = (whole.log_term, whole.index, whole.entries.clone());
-            let rest = Message { log_term, index, entries, ..part.into_message() };
-            assert_eq!(rest, *whole, "all else is as it was");
-        }
-        assert_eq!(entries, whole.entries.to_vec());
-    }
-
-    #[test]
-    fn short_append_and_single_entry_are_not_cut() {
-        let each = 10 + 48;
-        assert_eq!(parts(append(2), 2 * each), [append(2)]);
-        assert_eq!(parts(append(2), 2 * each - 1).len(), 2);
-        assert_eq!(parts(append(1), 1), [append(1)]);
-        assert_eq!(parts(append(3), 1).len(), 3);
-        assert_eq!(parts(append(0), 1), [append(0)]);
-    }
-
-    #[test]
-    fn entry_takes_no_more_than_its_bytes_max() {
-        let bytes = Bytes::from(vec![7; 300]);
-        let (term, index) = (u64::MAX, u64::MAX);
-        let data = bytes.clone();
-        let entry = Entry { term, index, data, context: bytes, ..Entry::default() };
-        let encoded = postcard::to_allocvec(&entry_fields(&entry)).unwrap();
-        assert!(encoded.len() <= entry_bytes_max(&entry));
     }
 
     #[test]

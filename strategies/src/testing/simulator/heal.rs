@@ -14,7 +14,9 @@ use crate::{
 const SETTLED_WITHIN: u64 = 20_000 * MS;
 /// Beyond the longest wait and the leases before it.
 const REPLY_WITHIN: u64 = 200_000 * MS;
-/// Expired leases without waiters are swept at least every ten seconds.
+/// Beyond the end of a lease: a stamp ends it (contract, rule 3).
+const ENDED_WITHIN: u64 = 1_000 * MS;
+/// Nonces are forgotten at least every ten seconds.
 const SWEPT_WITHIN: u64 = 12_000 * MS;
 const COMPACTED_WITHIN: u64 = 1_000 * MS;
 /// Beyond the way of a request and its reply in a calm network, and a heartbeat.
@@ -61,7 +63,7 @@ impl World {
         assert!(replied, "not healed: a caller never got a reply\n{}", self.state());
         // A lease may have been extended to twice the longest; clocks drift meanwhile.
         let lease = self.plan.work.lease_ms.1 * 2 * MS * 102 / 100;
-        let end = self.now() + lease + self.queue_expiry() + SWEPT_WITHIN;
+        let end = self.now() + lease + self.queue_expiry() + ENDED_WITHIN;
         let free = self.run_until(end, Self::is_free);
         assert!(
             free,
