@@ -113,7 +113,7 @@ pub trait KeyedMutex: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`Error::Closed`], [`Error::Failed`], [`Error::Limit`] for one member too many.
+    /// [`Error::Closed`], [`Error::Failed`].
     ///
     /// # Cancel safety
     ///

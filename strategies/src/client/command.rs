@@ -124,8 +124,8 @@ pub(crate) enum Event {
     Unconfirmed { nonce: Nonce, cause: Cause },
     /// Too few replicas have the grant that follows: it is withdrawn.
     Unsafe { nonce: Nonce, cause: Cause },
-    /// A bound of the granting side is reached, for this LOCK or for every one that is not granted.
-    Limit { nonce: Option<Nonce>, what: &'static str, limit: u64 },
+    /// A bound of the granting side is reached.
+    Limit { nonce: Nonce, what: &'static str, limit: u64 },
     /// A request failed; `fate` says how far it got.
     Failed { of: Subject, fate: Fate, cause: Cause },
     /// A `Check` of a hold has no reply, or was refused.

@@ -8,7 +8,7 @@ use super::{
     core::Core,
     held::Held,
     pace::back_off,
-    request::{Kind, Request},
+    request::Kind,
 };
 use crate::{Error, Instant, Lock, Nonce, extended_deadline, granted_deadline};
 
@@ -47,14 +47,8 @@ impl Core {
             }
             Event::Unsafe { nonce, cause } => self.withdraw_unsafe(now, nonce, &cause),
             Event::Limit { nonce, what, limit } => {
-                let is_lock = |request: &Request| matches!(request.kind, Kind::Lock(_));
-                let refused = match nonce {
-                    Some(nonce) => vec![Subject::Lock(nonce)],
-                    None => self.requests.subjects(is_lock),
-                };
-                for of in refused {
-                    self.refused(now, of, || Reply::Failed(Error::Limit { what, limit }));
-                }
+                let of = Subject::Lock(nonce);
+                self.refused(now, of, || Reply::Failed(Error::Limit { what, limit }));
             }
             Event::Failed { of, fate, cause } => self.failed(now, of, fate, &cause),
             Event::Unchecked { nonce, key, token, cause } => {

@@ -42,15 +42,13 @@ pub(crate) enum Policy {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct State {
     pub(super) status: MemberStatus,
-    /// How many members the group has, if it does not admit this process.
-    pub(super) refused_limit: Option<u32>,
     pub(super) sizes: MemberSizes,
 }
 
 /// Sizes change in nearly every turn, and no task waits for them.
 impl PartialEq for State {
     fn eq(&self, other: &Self) -> bool {
-        (&self.status, self.refused_limit) == (&other.status, other.refused_limit)
+        self.status == other.status
     }
 }
 
@@ -193,11 +191,7 @@ impl client::backend::Backend for Backend {
     }
 
     fn status(&self, pending: usize) -> Self::Status {
-        State {
-            status: self.node.status(),
-            refused_limit: self.node.refused_limit(),
-            sizes: self.node.sizes(pending),
-        }
+        State { status: self.node.status(), sizes: self.node.sizes(pending) }
     }
 
     fn leave(&mut self, now: Instant) -> bool {
@@ -208,8 +202,7 @@ impl client::backend::Backend for Backend {
             return now >= until;
         }
         self.leaving = Some(now.after(TRANSFER));
-        self.node.transfer_leadership();
-        false
+        !self.node.transfer_leadership()
     }
 
     async fn close(&mut self) {

@@ -1,9 +1,9 @@
-//! The content of a log entry, versioned.
+//! The content of a log entry. Its version is that of the frame that brought it.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::wire::{DecodeError, VERSION, encode_onto, versioned};
+use super::wire::encode_onto;
 use crate::lock_table::{ClusterTime, Command};
 
 /// The most commands that one entry holds: enough to make the cost of an entry small beside them,
@@ -30,20 +30,19 @@ pub(super) struct Batch {
 }
 
 impl Stamped {
-    pub(super) fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let malformed = |_| DecodeError::Malformed;
-        let (stamp, mut rest) = postcard::take_from_bytes(versioned(bytes)?).map_err(malformed)?;
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let (stamp, mut rest) = postcard::take_from_bytes(bytes).ok()?;
         // Hardly a command is shorter than 24 bytes.
         let mut commands = Vec::with_capacity((1 + rest.len() / 24).min(COMMANDS_MAX));
         while commands.is_empty() || !rest.is_empty() {
             if commands.len() == COMMANDS_MAX {
-                return Err(DecodeError::Malformed);
+                return None;
             }
-            let (command, after) = postcard::take_from_bytes(rest).map_err(malformed)?;
+            let (command, after) = postcard::take_from_bytes(rest).ok()?;
             commands.push(command);
             rest = after;
         }
-        Ok(Self { stamp, commands })
+        Some(Self { stamp, commands })
     }
 
     #[cfg(any(test, feature = "testing"))]
@@ -59,7 +58,6 @@ impl Batch {
     /// An entry with its first command.
     pub(super) fn new(stamp: ClusterTime, first: &Command) -> Self {
         let mut bytes = Vec::with_capacity(BATCH_BYTES);
-        bytes.push(VERSION);
         encode_onto(&mut bytes, &stamp);
         encode_onto(&mut bytes, first);
         Self { count: 1, bytes }
@@ -97,31 +95,10 @@ pub(super) enum MemberChange {
     Forget { id: u64 },
 }
 
-pub(super) fn encode<T: Serialize>(value: &T) -> Vec<u8> {
-    let mut bytes = vec![VERSION];
-    encode_onto(&mut bytes, value);
-    bytes
-}
-
-pub(super) fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, DecodeError> {
-    postcard::from_bytes(versioned(bytes)?).map_err(|_| DecodeError::Malformed)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lock_table::ProcessId;
-
-    #[test]
-    fn unknown_version_is_refused_unread() {
-        // contract rule 12
-        let (bytes, stamped) =
-            (of(1), Stamped { stamp: ClusterTime(7), commands: vec![drop_waiters(0)] });
-        assert_eq!(Stamped::decode(&bytes), Ok(stamped));
-        let mut bytes = bytes;
-        bytes[0] = 9;
-        assert_eq!(Stamped::decode(&bytes), Err(DecodeError::Version(9)));
-    }
+    use crate::{lock_table::ProcessId, member::wire::encode};
 
     fn drop_waiters(process: u64) -> Command {
         Command::DropWaiters { process: ProcessId(process) }
@@ -146,10 +123,10 @@ mod tests {
         }
         let mut many = of(COMMANDS_MAX);
         encode_onto(&mut many, &drop_waiters(0));
-        assert_eq!(Stamped::decode(&many), Err(DecodeError::Malformed));
-        many.truncate(2);
-        assert_eq!(Stamped::decode(&many), Err(DecodeError::Malformed), "a stamp alone");
-        assert_eq!(Stamped::decode(&[]), Err(DecodeError::Malformed));
+        assert_eq!(Stamped::decode(&many), None);
+        many.truncate(1);
+        assert_eq!(Stamped::decode(&many), None, "a stamp alone");
+        assert_eq!(Stamped::decode(&[]), None);
     }
 
     #[test]

@@ -45,8 +45,6 @@ pub(super) struct Formation {
     phase: Phase,
     /// The greatest token observed so far: a new group begins above it.
     last_token: u64,
-    /// The limit that the cluster named when it refused this process.
-    refused_limit: Option<u32>,
     /// The members that did not pledge to the latest forming of this process.
     unpledging: BTreeSet<NodeName>,
     reports: Reports,
@@ -69,7 +67,6 @@ impl Formation {
             outside_max_ms,
             phase: Phase::Free,
             last_token: 0,
-            refused_limit: None,
             unpledging: BTreeSet::new(),
             reports: Reports::default(),
         }
@@ -78,7 +75,6 @@ impl Formation {
     /// The group that this process belongs to now, formed or joined.
     pub(super) fn grouped(&mut self) {
         self.phase = Phase::Grouped;
-        self.refused_limit = None;
         self.forget_report();
     }
 
@@ -97,24 +93,13 @@ impl Formation {
         self.last_token = self.last_token.max(token);
     }
 
-    /// The cluster has `limit` members and does not admit this process.
-    pub(super) fn refused(&mut self, limit: u32) {
-        self.refused_limit = Some(limit);
-    }
-
-    pub(super) fn refused_limit(&self) -> Option<u32> {
-        self.refused_limit
-    }
-
     /// Where this process stands while it is in no group.
     pub(super) fn standing(&self) -> Standing {
         match &self.phase {
             Phase::Resting if planted!(PledgeWhileResting) => Standing::Free,
             Phase::Free | Phase::Grouped => Standing::Free,
             Phase::Resting => Standing::Resting,
-            Phase::Pledged { forming } | Phase::Inviting { forming, .. } => {
-                Standing::Pledged(forming.id)
-            }
+            Phase::Pledged { .. } | Phase::Inviting { .. } => Standing::Pledged,
         }
     }
 
@@ -270,6 +255,14 @@ impl Formation {
             Members::Sized(_) => members.contains_key(from),
         };
         complete && me && distinct && who && self.agrees(forming)
+    }
+
+    /// Warns if the group's bound of leases outside members is not that of this process.
+    pub(super) fn compare_outside_max(&mut self, theirs: u64) {
+        let count = self.members.count();
+        if theirs != self.outside_max_ms {
+            self.reports.warn_of_options((count, theirs), (count, self.outside_max_ms));
+        }
     }
 
     /// Leases outside members are safe only where every member that may lead keeps to the bound.

@@ -28,14 +28,14 @@ pub(crate) use self::view::{EntryView, GroupView};
 pub(super) use self::{apply::Output, validate::Invalid};
 use self::{apply::Restored, leader_clock::LeaderClock};
 use super::{
-    entry::{self, MemberChange},
+    entry::MemberChange,
     log_store::VolatileLog,
     options::{HEARTBEAT_TICKS, Timing},
-    wire::{DecodeError, RaftMessage},
+    wire::{RaftMessage, encode},
 };
 use crate::{
     Instant,
-    lock_table::{Command, LockTable, SnapshotError, TableConfig},
+    lock_table::{Command, LockTable, TableConfig},
     random::mix,
 };
 
@@ -272,7 +272,7 @@ impl Group {
         if !self.is_leader() || self.raw.raft.has_pending_conf() || self.halves().count() > 1 {
             return false;
         }
-        self.raw.propose_conf_change(entry::encode(change), conf_change(Some(change))).is_ok()
+        self.raw.propose_conf_change(encode(change), conf_change(Some(change))).is_ok()
     }
 
     /// The engine takes its election timeout from the thread's random source at each change of
@@ -305,17 +305,4 @@ fn conf_change(change: Option<&MemberChange>) -> ConfChangeV2 {
         Some(MemberChange::Forget { id }) => vec![single(ConfChangeType::RemoveNode, *id)],
     };
     ConfChangeV2 { changes: changes.into(), ..ConfChangeV2::default() }
-}
-
-/// Why a member cannot go on.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum GroupError {
-    #[error("cannot apply the log")]
-    Entry(#[from] DecodeError),
-    #[error("cannot restore the group's snapshot")]
-    Snapshot(#[from] SnapshotError),
-    #[error(
-        "the name {name} is in use by another process ({by}): give each member a name of its own"
-    )]
-    NameInUse { name: NodeName, by: String },
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use gaggle_channels::{Channel, ChannelError};
 
 use super::{
-    backend::{Backend, Policy, State},
+    backend::{Backend, Policy},
     options::MemberOptions,
 };
 use crate::{
@@ -63,11 +63,8 @@ impl Member {
     /// Completes once this member votes, in a group that has a leader.
     pub(crate) async fn ready(&self) -> Result<(), Error> {
         let mut status = self.status();
-        let is_known = |state: &State| state.status.ready || state.refused_limit.is_some();
-        let state = status.wait_for(is_known).await.map_err(|_| self.end_error())?;
-        state.refused_limit.map_or(Ok(()), |limit| {
-            Err(Error::Limit { what: "members of this cluster", limit: limit.into() })
-        })
+        let ready = status.wait_for(|state| state.status.ready).await;
+        ready.map(|_| ()).map_err(|_| self.end_error())
     }
 
     /// The state of the group, as far as this member knows it.

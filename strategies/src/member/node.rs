@@ -22,7 +22,7 @@ pub(crate) use self::outbox::Frame;
 use self::{leadership::Leadership, outbox::Outbox, roster::Roster};
 use super::{
     formation::{Formation, PRESENCE_EVERY},
-    group::{self, Group, GroupError},
+    group::{self, Group},
     identity::Identity,
     options::{MemberOptions, Timing},
     peers::Peers,
@@ -49,8 +49,16 @@ pub(crate) struct Node {
     outbox: Outbox,
     turn: Turn,
     /// Why this process must end.
-    failure: Option<GroupError>,
+    failure: Option<NameInUse>,
     frames_dropped: u64,
+}
+
+/// Why a member cannot go on.
+#[derive(Debug, thiserror::Error)]
+#[error("the name {name} is in use by another process ({by}): give each member a name of its own")]
+pub(crate) struct NameInUse {
+    name: NodeName,
+    by: String,
 }
 
 /// The output of one turn so far.
@@ -127,13 +135,12 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// The member must stop: the log holds what this build cannot apply, or another process keeps
-    /// its name.
+    /// The member must stop: another process keeps its name.
     pub(crate) fn flush(
         &mut self,
         now: Instant,
         events: &mut Vec<Event>,
-    ) -> Result<bool, GroupError> {
+    ) -> Result<bool, NameInUse> {
         if let Some(failure) = self.failure.take() {
             return Err(failure);
         }
@@ -144,7 +151,7 @@ impl Node {
             self.append(now);
         }
         if let Some(group) = &mut self.group {
-            let output = group.drain(now)?;
+            let output = group.drain(now);
             self.take(now, output);
             self.follow_leader(now);
         }
@@ -192,6 +199,7 @@ impl Node {
         let Some(group) = &self.group else { return };
         if output.installed {
             self.formation.observe_token(group.table().last_token());
+            self.formation.compare_outside_max(group.table().config().outside_max_ms);
             self.turn.is_installed = true;
         }
         if output.reconfigured {
@@ -236,8 +244,11 @@ impl Node {
 
     /// Reports that the leader changed or was lost, and a snapshot once there is a leader to ask.
     fn follow_leader(&mut self, now: Instant) {
-        let leader = self.group.as_ref().and_then(Group::leader);
-        let changed = self.leadership.follow(now, leader, &mut self.timers);
+        // A member that joins has nothing to ask, and no reply reaches it, before its snapshot.
+        let joined = self.group.as_ref().filter(|group| group.halves().next().is_some());
+        let leader = joined.and_then(Group::leader);
+        let longest = self.timing.longest_election();
+        let changed = self.leadership.follow(now, leader, longest, &mut self.timers);
         if changed {
             self.formation.forget_report();
             self.timers.stop(Timer::MissingReport);
@@ -278,7 +289,7 @@ impl Node {
 
     fn enter(&mut self, now: Instant, group: Group) {
         Roster::expect_frames(now, &mut self.timers);
-        Leadership::expect_leader(now, &mut self.timers);
+        Leadership::expect_leader(now, self.timing.longest_election(), &mut self.timers);
         self.group = Some(group);
         self.formation.grouped();
         self.timers.stop(Timer::MissingReport);

@@ -60,6 +60,7 @@ impl Members {
     }
 
     /// How long a frame can be that invites them all to form a group: one body, which is never cut.
+    /// Where that fits, a presence that lists them fits as well.
     fn invitation_bytes(&self) -> usize {
         let names = match self {
             Self::Named(names) => names.iter().map(|name| name.as_str().len()).sum(),
@@ -175,7 +176,8 @@ impl MemberOptions {
     /// was transferred to a process that is no member, for which a member extends and unlocks it.
     /// Each is of at most `lease`, 1 ms to 24 h. Longer ones are refused with
     /// [`Error::InvalidOptions`], also the default of 10 s where `lease` is shorter: extend them as
-    /// needed. Off by default. Every member must have the same value.
+    /// needed. Off by default. Every member must have the same value: to shorten it, stop all members,
+    /// and start them after the former time.
     ///
     /// Such a holder does not learn that its group has lost its majority. So a group that is
     /// formed, even the very first, grants nothing for `lease` and the clocks' drift. A call with
@@ -316,4 +318,11 @@ pub(crate) struct Timing {
     pub(crate) drift: Drift,
     /// The longest append message: with its frame's header it fits, and another beside it.
     pub(crate) append_bytes_max: u64,
+}
+
+impl Timing {
+    pub(super) fn longest_election(&self) -> Duration {
+        let ticks = u32::try_from(self.election_ticks.1).unwrap_or(u32::MAX);
+        self.tick.saturating_mul(ticks)
+    }
 }

@@ -37,8 +37,8 @@ pub(super) struct Peer {
     pub(super) incarnation: u64,
     pub(super) standing: Option<Standing>,
     pub(super) last_token: u64,
-    /// The names that its options list, if this process lists others.
-    pub(super) other_members: Option<BTreeSet<NodeName>>,
+    /// The names that its options list as members; none in a nameless cluster.
+    pub(super) members: BTreeSet<NodeName>,
     last_heard_at: Instant,
     seq: u64,
     challenge: u64,
@@ -115,20 +115,6 @@ impl Peers {
             && peer.incarnation == incarnation
         {
             peer.last_heard_at = now;
-        }
-    }
-
-    /// Notes the list of members of a process, if it differs from that of this one.
-    pub(super) fn set_other_members(
-        &mut self,
-        name: &NodeName,
-        incarnation: u64,
-        other_members: Option<BTreeSet<NodeName>>,
-    ) {
-        if let Some(peer) = self.by_name.get_mut(name)
-            && peer.incarnation == incarnation
-        {
-            peer.other_members = other_members;
         }
     }
 
@@ -318,6 +304,8 @@ impl Peer {
         self.seq = presence.seq;
         self.standing = Some(presence.standing);
         self.last_token = presence.last_token;
+        self.members =
+            presence.members.iter().filter_map(|name| NodeName::new(name).ok()).collect();
     }
 
     pub(super) fn is_fresh(&self, now: Instant, within: Duration) -> bool {

@@ -11,9 +11,12 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 pub(super) use self::raft_message::RaftMessage;
-use crate::lock_table::{Command, TableConfig};
+use crate::{
+    lock_table::{Command, TableConfig},
+    printable::Printable,
+};
 
-/// The version of frames, log entries and snapshots that this build writes and reads.
+/// The version of frames, and of all that they carry, that this build writes and reads.
 pub(super) const VERSION: u8 = 3;
 
 /// Begins every frame.
@@ -41,8 +44,6 @@ pub(super) enum Body {
     Pledge { forming: u128 },
     /// "Your incarnation is no member of my group any more."
     Removed,
-    /// "The cluster is full."
-    Full { limit: u32 },
     /// A message of the engine.
     Raft(RaftMessage),
     /// A command that asks the leader to append it.
@@ -53,8 +54,6 @@ pub(super) enum Body {
     ChunkAck { transfer: u64, received: u32 },
     /// "This process runs under your name, and keeps it."
     NameInUse(Process),
-    /// "My options list these names as members." It accompanies each presence.
-    Members(Vec<String>),
 }
 
 /// A process's state, as others see it.
@@ -70,6 +69,8 @@ pub(super) struct Presence {
     /// The latest challenge seen from the receiver.
     pub(super) echo: u64,
     pub(super) process: Process,
+    /// The names that its options list as members; none in a nameless cluster.
+    pub(super) members: Vec<String>,
 }
 
 /// A process start, which keeps its identity when its incarnation changes.
@@ -88,7 +89,7 @@ pub(super) struct Process {
 
 impl std::fmt::Display for Process {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}, pid {}", self.host, self.pid)
+        write!(f, "{}, pid {}", Printable(&self.host), self.pid)
     }
 }
 
@@ -100,7 +101,7 @@ pub(super) enum Standing {
     /// In no group, and not yet free to pledge (it has just resigned).
     Resting,
     /// Pledged to a forming.
-    Pledged(u128),
+    Pledged,
     /// Learning the log of a group, not voting yet.
     Joining(u128),
     /// A voter of a group.
@@ -137,22 +138,12 @@ pub(super) enum DecodeError {
     Malformed,
 }
 
-/// The bytes behind the version.
-pub(super) fn versioned(bytes: &[u8]) -> Result<&[u8], DecodeError> {
-    match bytes.split_first() {
-        Some((&VERSION, rest)) => Ok(rest),
-        Some((&version, _)) => Err(DecodeError::Version(version)),
-        None => Err(DecodeError::Malformed),
-    }
-}
-
 /// Appends the encoded `value` to `bytes`, by slices: postcard's writer for collections appends
 /// byte by byte.
 pub(super) fn encode_onto<T: Serialize>(bytes: &mut Vec<u8>, value: &T) {
     postcard::to_io(value, bytes).expect("a vector takes every byte");
 }
 
-#[cfg(any(test, feature = "testing"))]
 pub(super) fn encode<T: Serialize>(value: &T) -> Vec<u8> {
     let mut bytes = Vec::new();
     encode_onto(&mut bytes, value);
@@ -161,7 +152,9 @@ pub(super) fn encode<T: Serialize>(value: &T) -> Vec<u8> {
 
 /// Decodes a frame whole: one bad body condemns it.
 pub(super) fn decode(frame: &[u8]) -> Result<(Header<'_>, Vec<Body>), DecodeError> {
-    versioned(frame)?;
+    if let Some(version) = frame.first().copied().filter(|version| *version != VERSION) {
+        return Err(DecodeError::Version(version));
+    }
     let malformed = |_| DecodeError::Malformed;
     let (header, mut rest) = postcard::take_from_bytes::<Header<'_>>(frame).map_err(malformed)?;
     let mut bodies = Vec::new();

@@ -22,8 +22,8 @@ use crate::{
     lock_table::Grant,
     member::{
         backend::{Policy, profile},
-        group::{Group, GroupError},
-        node::{Frame, Node},
+        group::Group,
+        node::{Frame, NameInUse, Node},
         wire::{self, Body},
     },
     random::mix,
@@ -70,7 +70,7 @@ struct Process {
 
 impl Process {
     /// One turn without its arrivals: rounds, and the frames that leave.
-    fn turn(&mut self, now: Instant) -> Result<Vec<Frame>, GroupError> {
+    fn turn(&mut self, now: Instant) -> Result<Vec<Frame>, NameInUse> {
         let mut events = Vec::new();
         self.core.expire(now);
         loop {
@@ -196,10 +196,6 @@ impl World {
         self.nodes[name].node.status()
     }
 
-    pub(super) fn refused_limit(&self, name: &str) -> Option<u32> {
-        self.nodes[name].node.refused_limit()
-    }
-
     /// The name of the leader that a majority of running nodes follows.
     pub(super) fn leader(&self) -> Option<String> {
         let leads = self.all_nodes().filter(|(_, node)| node.status().leads);
@@ -274,8 +270,6 @@ impl World {
         let frames = match process.turn(now) {
             Ok(frames) => frames,
             Err(error) => {
-                let in_use = matches!(error, GroupError::NameInUse { .. });
-                assert!(self.hostile || in_use, "the log can be applied: {error}");
                 self.failed.push((name.into(), error.to_string()));
                 // As the driver does: a member that cannot go on ends.
                 self.kill(name);

@@ -76,7 +76,7 @@ pub(super) fn locked(
             let (key, waited) = (key.clone(), Duration::ZERO);
             Event::Granted { nonce, key, token, waited, lease }
         };
-        let limit = |what, limit| Event::Limit { nonce: Some(nonce), what, limit };
+        let limit = |what, limit| Event::Limit { nonce, what, limit };
         Ok(match word {
             b"granted" => granted(argument()?, lease),
             // Measured after the LOCK was first sent, so that it counts from there.

@@ -30,44 +30,14 @@ const CAUSE_TTL: Duration = Duration::from_secs(2);
 pub(super) struct Reports {
     /// Names outside the set of members that were warned of.
     strangers: BTreeSet<NodeName>,
-    /// Processes of other clusters that were warned of, and how each is described.
-    foreign: Causes<String>,
-    /// Senders of frames that do not decode, each with the latest error.
-    undecodable: Causes<DecodeError>,
+    /// Why the frames of some processes do not count, and when each last sent one.
+    causes: BTreeMap<NodeName, (String, Instant)>,
     /// The sizes and bounds of invitations that were warned of.
     options: BTreeSet<(usize, u64)>,
     /// Why peers are not connected, as far as the channel knows.
     failures: BTreeMap<NodeName, String>,
     /// Why there is no group, as last reported.
     reported: Option<String>,
-}
-
-/// Why the frames of some processes do not count, and when each last sent one.
-#[derive(Debug)]
-struct Causes<T>(BTreeMap<NodeName, (T, Instant)>);
-
-impl<T> Default for Causes<T> {
-    fn default() -> Self {
-        Self(BTreeMap::new())
-    }
-}
-
-impl<T> Causes<T> {
-    /// Notes the cause of a process. Returns whether it must be warned of: once for each name.
-    fn note(&mut self, now: Instant, name: &NodeName, cause: T) -> bool {
-        let is_known = self.0.contains_key(name);
-        let is_noted = is_known || self.0.len() < WARNED_MAX;
-        if is_noted {
-            self.0.insert(name.clone(), (cause, now));
-        }
-        is_noted && !is_known
-    }
-
-    /// The cause of a process, if it still sends such frames.
-    fn get(&self, now: Instant, name: &NodeName) -> Option<&T> {
-        let (cause, at) = self.0.get(name)?;
-        (now.since(*at) <= CAUSE_TTL).then_some(cause)
-    }
 }
 
 /// How the list of members of another process differs from that of this one, which never differs
@@ -100,6 +70,23 @@ impl fmt::Display for Difference {
 }
 
 impl Reports {
+    /// Notes why frames of a process do not count. Returns whether that must be warned of: once for
+    /// each name.
+    fn note(&mut self, now: Instant, name: &NodeName, cause: String) -> bool {
+        let is_known = self.causes.contains_key(name);
+        let is_noted = is_known || self.causes.len() < WARNED_MAX;
+        if is_noted {
+            self.causes.insert(name.clone(), (cause, now));
+        }
+        is_noted && !is_known
+    }
+
+    /// Why the frames of a process do not count, if it still sends such frames.
+    fn cause(&self, now: Instant, name: &NodeName) -> Option<&String> {
+        let (cause, at) = self.causes.get(name)?;
+        (now.since(*at) <= CAUSE_TTL).then_some(cause)
+    }
+
     /// Warns of a forming of another size or `outside_max` in milliseconds, once for each.
     pub(super) fn warn_of_options(&mut self, theirs: (usize, u64), mine: (usize, u64)) {
         if self.options.len() >= WARNED_MAX || !self.options.insert(theirs) {
@@ -145,8 +132,8 @@ impl Formation {
         peers: &Peers,
     ) -> Option<Difference> {
         let Members::Named(here) = &self.members else { return None };
-        let there = peers.get(name)?.other_members.as_ref()?;
-        Some(Difference::between(here, there))
+        let there = &peers.get(name)?.members;
+        (!there.is_empty() && there != here).then(|| Difference::between(here, there))
     }
 
     /// Which processes a group waits for, and why, in words.
@@ -192,12 +179,10 @@ impl Formation {
 
     fn not_connected(&self, now: Instant, name: &NodeName) -> String {
         // A process of another cluster or version is connected as far as the channel is concerned.
-        let Reports { failures, foreign, undecodable, .. } = &self.reports;
-        match (failures.get(name), foreign.get(now, name), undecodable.get(now, name)) {
-            (Some(failure), ..) => format!("not connected, {failure}"),
-            (None, Some(foreign), _) => foreign.clone(),
-            (None, None, Some(error)) => format!("dropped its frames: {error}"),
-            (None, None, None) => "not connected".into(),
+        match (self.reports.failures.get(name), self.reports.cause(now, name)) {
+            (Some(failure), _) => format!("not connected, {failure}"),
+            (None, Some(cause)) => cause.clone(),
+            (None, None) => "not connected".into(),
         }
     }
 
@@ -208,7 +193,7 @@ impl Formation {
         peer: &NodeName,
         error: DecodeError,
     ) {
-        if self.reports.undecodable.note(now, peer, error) {
+        if self.reports.note(now, peer, format!("dropped its frames: {error}")) {
             tracing::warn!(%peer, %error, "dropped a frame");
         }
     }
@@ -224,7 +209,7 @@ impl Formation {
         let theirs: String = theirs.chars().take(SHOWN_CHARS).collect();
         let described =
             format!("its option cluster is {theirs:?}, ours is {mine:?}: make them equal");
-        if self.reports.foreign.note(now, peer, described) {
+        if self.reports.note(now, peer, described) {
             tracing::warn!(%peer, theirs, mine, "a process of another cluster connects here");
         }
     }

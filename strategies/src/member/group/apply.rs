@@ -11,12 +11,12 @@ use raft::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    DecodeError, Group, GroupError, Invalid, LeaderClock, RaftMessage, StateRole, conf_change,
-    entry::{self, MemberChange, Stamped},
+    Group, Invalid, LeaderClock, MemberChange, RaftMessage, StateRole, conf_change, encode,
 };
 use crate::{
     Instant,
     lock_table::{ClusterTime, Effect, LockTable},
+    member::entry::Stamped,
 };
 
 /// The bytes of all entries beyond which a log is compacted.
@@ -47,42 +47,35 @@ struct State {
 pub(super) type Restored = (LockTable, BTreeMap<u64, NodeName>);
 
 impl State {
-    fn read(bytes: &[u8]) -> Result<Restored, GroupError> {
-        let Self { table, roster } = entry::decode(bytes)?;
-        let mut names = BTreeMap::new();
-        for (id, name) in roster {
-            names.insert(id, NodeName::new(name).map_err(|_| DecodeError::Malformed)?);
-        }
-        Ok((LockTable::restore(&table)?, names))
+    fn read(bytes: &[u8]) -> Option<Restored> {
+        let Self { table, roster } = postcard::from_bytes(bytes).ok()?;
+        let named = |(id, name)| Some((id, NodeName::new(name).ok()?));
+        let names = roster.into_iter().map(named).collect::<Option<_>>()?;
+        Some((LockTable::restore(&table).ok()?, names))
     }
 }
 
 /// Whether these bytes are a group's snapshot; if so, the table in it is in order.
 #[cfg(any(test, feature = "testing"))]
 pub(in crate::member) fn restore_state(bytes: &[u8]) -> bool {
-    let Ok((table, _)) = State::read(bytes) else { return false };
+    let Some((table, _)) = State::read(bytes) else { return false };
     table.check();
     true
 }
 
 impl Group {
     /// Does all the work that is ready: stores, applies, and collects what must be sent.
-    ///
-    /// # Errors
-    ///
-    /// An entry or a snapshot that this build cannot apply. Nothing of it was applied, and the
-    /// member must stop.
-    pub(in crate::member) fn drain(&mut self, now: Instant) -> Result<Output, GroupError> {
+    pub(in crate::member) fn drain(&mut self, now: Instant) -> Output {
         let mut out = Output::default();
         while self.raw.has_ready() {
             let mut ready = self.raw.ready();
             self.collect(ready.take_messages(), &mut out);
             if !ready.snapshot().is_empty() {
                 let snapshot = ready.snapshot().clone();
-                self.install(&snapshot, &mut out)?;
+                self.install(&snapshot, &mut out);
             }
             let committed = ready.take_committed_entries();
-            self.apply_all(&committed, &mut out)?;
+            self.apply_all(&committed, &mut out);
             self.raw.mut_store().append(ready.take_entries());
             if let Some(hard_state) = ready.hs() {
                 self.raw.mut_store().set_hard_state(hard_state.clone());
@@ -93,7 +86,7 @@ impl Group {
                 self.raw.mut_store().set_commit(commit);
             }
             self.collect(light.take_messages(), &mut out);
-            self.apply_all(&light.take_committed_entries(), &mut out)?;
+            self.apply_all(&light.take_committed_entries(), &mut out);
             self.raw.advance_apply();
             self.pin_election_timeout();
         }
@@ -101,7 +94,7 @@ impl Group {
         self.follow_role(now);
         self.provide_snapshot();
         self.note_commit_recipients(&out.effects);
-        Ok(out)
+        out
     }
 
     /// Whether there is anything to be done.
@@ -109,22 +102,19 @@ impl Group {
         self.raw.has_ready()
     }
 
-    fn apply_all(&mut self, entries: &[Entry], out: &mut Output) -> Result<(), GroupError> {
-        entries.iter().try_for_each(|entry| self.apply(entry, out))
-    }
-
-    fn apply(&mut self, entry: &Entry, out: &mut Output) -> Result<(), GroupError> {
-        match read(entry)? {
-            Payload::Nothing => {}
-            Payload::Commands(Stamped { stamp, commands }) => {
-                out.effects.reserve(commands.len());
-                for command in &commands {
-                    self.table.apply(stamp, command, &mut out.effects);
+    fn apply_all(&mut self, entries: &[Entry], out: &mut Output) {
+        for entry in entries {
+            match read(entry).expect("entries are checked before they enter the log") {
+                Payload::Nothing => {}
+                Payload::Commands(Stamped { stamp, commands }) => {
+                    out.effects.reserve(commands.len());
+                    for command in &commands {
+                        self.table.apply(stamp, command, &mut out.effects);
+                    }
                 }
+                Payload::Change(change) => self.apply_change(change.as_ref(), out),
             }
-            Payload::Change(change) => self.apply_change(change.as_ref(), out),
         }
-        Ok(())
     }
 
     fn apply_change(&mut self, change: Option<&MemberChange>, out: &mut Output) {
@@ -151,36 +141,29 @@ impl Group {
         out.reconfigured = true;
     }
 
-    fn install(&mut self, snapshot: &Snapshot, out: &mut Output) -> Result<(), GroupError> {
+    fn install(&mut self, snapshot: &Snapshot, out: &mut Output) {
         // The same bytes, not equal ones, if it is the one that was checked last.
         let is_same = |bytes: &Bytes| bytes.as_ptr() == snapshot.data.as_ptr();
         (self.table, self.roster) = match self.checked.take() {
             Some((bytes, restored)) if is_same(&bytes) => restored,
-            _ => State::read(&snapshot.data)?,
+            _ => State::read(&snapshot.data).expect("snapshots are checked when they arrive"),
         };
         self.raw.mut_store().install(snapshot);
         out.installed = true;
         out.reconfigured = true;
-        Ok(())
     }
 
-    /// Refuses a message whose entries or snapshot do not decode: in the log they would stop the
-    /// member. Messages of another version pass: applying them stops the member with an error that
-    /// names the version. An entry is decoded again when it is applied. A decoded snapshot is kept
-    /// until the turn installs it, because a large table takes long to decode.
+    /// Refuses a message whose entries or snapshot do not decode. An entry is decoded again when it
+    /// is applied. A decoded snapshot is kept until the turn installs it, because a large table
+    /// takes long to decode.
     pub(super) fn check_payloads(&mut self, message: &Message) -> Result<(), Invalid> {
-        let is_malformed = |entry| matches!(read(entry), Err(DecodeError::Malformed));
-        if message.get_entries().iter().any(is_malformed) {
+        if message.get_entries().iter().any(|entry| read(entry).is_none()) {
             return Err(Invalid::Payload);
         }
         let snapshot = message.get_snapshot();
-        if snapshot.is_empty() {
-            return Ok(());
-        }
-        match State::read(&snapshot.data) {
-            Ok(state) => self.checked = Some((snapshot.data.clone(), state)),
-            Err(GroupError::Entry(DecodeError::Version(_))) => {}
-            Err(_) => return Err(Invalid::Payload),
+        if !snapshot.is_empty() {
+            let restored = State::read(&snapshot.data).ok_or(Invalid::Payload)?;
+            self.checked = Some((snapshot.data.clone(), restored));
         }
         Ok(())
     }
@@ -215,7 +198,7 @@ impl Group {
         let entries = (self.raw.raft.raft_log.applied + 1..=last).rev();
         let stamp =
             entries.filter_map(|index| store.at(index)).find_map(|entry| match read(entry) {
-                Ok(Payload::Commands(stamped)) => Some(stamped.stamp),
+                Some(Payload::Commands(stamped)) => Some(stamped.stamp),
                 _ => None,
             });
         stamp.unwrap_or_default().max(self.table.now())
@@ -228,7 +211,7 @@ impl Group {
         let roster = self.roster.iter().map(|(id, name)| (*id, name.to_string())).collect();
         let state = State { table: self.table.snapshot(), roster };
         let index = self.raw.raft.raft_log.applied;
-        let data = entry::encode(&state).into();
+        let data = encode(&state).into();
         let mut snapshot = Snapshot { data, ..Snapshot::default() };
         let metadata = snapshot.mut_metadata();
         metadata.index = index;
@@ -274,16 +257,16 @@ pub(super) enum Payload {
     Change(Option<MemberChange>),
 }
 
-/// Reads an entry, whether it may enter the log or is applied.
-pub(super) fn read(entry: &Entry) -> Result<Payload, DecodeError> {
-    Ok(match entry.entry_type {
+/// Reads an entry, before it enters the log and when it is applied; `None` if it does not decode.
+pub(super) fn read(entry: &Entry) -> Option<Payload> {
+    Some(match entry.entry_type {
         EntryType::EntryNormal if entry.data.is_empty() => Payload::Nothing,
         EntryType::EntryNormal => Payload::Commands(Stamped::decode(&entry.data)?),
         _ if entry.context.is_empty() => Payload::Change(None),
         _ => {
-            let change = entry::decode(&entry.context)?;
+            let change = postcard::from_bytes(&entry.context).ok()?;
             if let MemberChange::Learn { name, .. } = &change {
-                NodeName::new(name).map_err(|_| DecodeError::Malformed)?;
+                NodeName::new(name).ok()?;
             }
             Payload::Change(Some(change))
         }
@@ -297,10 +280,7 @@ mod tests {
     use raft::eraftpb::MessageType;
 
     use super::*;
-    use crate::{
-        MemberOptions,
-        member::{decoders::example_table, wire::VERSION},
-    };
+    use crate::{MemberOptions, member::decoders::example_table};
 
     /// A member that joins, and was sent a snapshot with these bytes.
     fn sent(data: Vec<u8>) -> Group {
@@ -322,19 +302,11 @@ mod tests {
     fn checked_snapshot_is_not_decoded_again() {
         let roster = vec![(1, "a".into()), (2, "b".into())];
         let state = State { table: example_table().snapshot(), roster };
-        let mut group = sent(entry::encode(&state));
+        let mut group = sent(encode(&state));
         let (_, (table, _)) = group.checked.as_ref().unwrap();
         let checked = table.keys().next().unwrap().clone();
-        assert!(group.drain(Instant::default()).unwrap().installed);
+        assert!(group.drain(Instant::default()).installed);
         assert!(Arc::ptr_eq(&checked, group.table.keys().next().unwrap()), "the same row");
         assert!(group.checked.is_none(), "it is kept until it is installed");
-    }
-
-    #[test]
-    fn snapshot_of_another_version_stops_the_member() {
-        // contract rule 12
-        let error = sent(vec![VERSION + 1, 0, 0]).drain(Instant::default()).unwrap_err();
-        let is_named = matches!(error, GroupError::Entry(DecodeError::Version(v)) if v != VERSION);
-        assert!(is_named, "{error:?}");
     }
 }

@@ -58,7 +58,7 @@ pub(super) fn check(raft: &Raft<VolatileLog>, me: u64, m: &Message) -> Result<()
     if m.term > TERM_MAX || m.term == 0 || m.log_term > TERM_MAX {
         return Err(Invalid::Term);
     }
-    let indexes = [m.index, m.commit, m.reject_hint, m.request_snapshot];
+    let indexes = [m.index, m.commit, m.reject_hint];
     if indexes.iter().any(|index| *index > INDEX_MAX) {
         return Err(Invalid::Index);
     }

@@ -1,19 +1,15 @@
 //! Frames from other processes.
 
-use std::collections::BTreeSet;
-
 use gaggle_channels::NodeName;
 
 use super::{
-    Body, Group, GroupError, Instant, Node, RaftMessage, Standing, Timer, admission,
+    Body, Group, Instant, NameInUse, Node, RaftMessage, Standing, Timer, admission,
     duties::RESIGN_GRACE, wire, wire::Header,
 };
 use crate::{
-    client::command::Event,
     limits::{HOST_BYTES_MAX, MEMBERS_MAX},
     member::{
         formation::REPORT_EVERY,
-        options::Members,
         peers::{FRESH, Takeover},
     },
 };
@@ -60,7 +56,6 @@ impl Node {
         // Incarnations find each other by presences; all else is for this very incarnation.
         match body {
             Body::Presence(presence) => return self.take_presence(now, from, header, &presence),
-            Body::Members(names) => return self.take_members(now, from, header.from, &names),
             _ if header.to != self.identity.incarnation() => {
                 self.frames_dropped += 1;
                 return;
@@ -81,7 +76,6 @@ impl Node {
                 }
             }
             Body::Removed => self.removed(now, header.group),
-            Body::Full { limit } => self.take_full(limit),
             Body::NameInUse(process) => self.take_name_in_use(&process),
             body => self.take_group_body(now, from, header, body),
         }
@@ -102,7 +96,9 @@ impl Node {
             self.frames_dropped += 1;
             return;
         };
-        if !self.roster.record_frame(now, header.from, &mut self.timers) {
+        // A peer proves its name, not its incarnation: one name has one vote.
+        let is_anothers = group.roster().get(&header.from).is_some_and(|name| name != from);
+        if is_anothers || !self.roster.record_frame(now, header.from, &mut self.timers) {
             self.frames_dropped += 1;
             return;
         }
@@ -159,13 +155,14 @@ impl Node {
         header: &Header<'_>,
         presence: &wire::Presence,
     ) {
-        if !self.formation.admits(from) {
+        let members = self.group.as_ref().map(Group::roster);
+        let admitted = members.is_some_and(|members| members.values().any(|name| name == from));
+        if !admitted && !self.formation.admits(from) {
             self.formation.warn_of_stranger(from);
-            let limit = u32::try_from(self.formation.members().count()).unwrap_or(u32::MAX);
-            self.outbox.post_named(from, header.from, &Body::Full { limit });
             return;
         }
-        if presence.process.host.len() > HOST_BYTES_MAX {
+        let is_long = presence.members.len() > MEMBERS_MAX;
+        if is_long || presence.process.host.len() > HOST_BYTES_MAX {
             self.frames_dropped += 1;
             return;
         }
@@ -174,7 +171,6 @@ impl Node {
             self.timers.set(Timer::ExistingGroup, now.after(FRESH));
         }
         let to_me = header.to == self.identity.incarnation();
-        let members = self.group.as_ref().map(Group::roster);
         let is_member = |id: u64| members.is_some_and(|members| members.contains_key(&id));
         let reply = self.peers.presence(now, from, header.from, presence, to_me, is_member);
         let Some(reply) = reply else {
@@ -194,6 +190,10 @@ impl Node {
         if !reply.verified {
             return;
         }
+        let differs = self.formation.difference(from, &self.peers).is_some();
+        if differs && !self.timers.is_running(Timer::DifferenceReport, now) {
+            self.timers.set(Timer::DifferenceReport, now.after(REPORT_EVERY));
+        }
         let Some(group) = &self.group else { return };
         let stranger = !group.roster().contains_key(&header.from);
         match presence.standing {
@@ -204,21 +204,6 @@ impl Node {
             }
             _ => {}
         }
-    }
-
-    /// Compares the sender's list of members with that of this process.
-    fn take_members(&mut self, now: Instant, from: &NodeName, incarnation: u64, names: &[String]) {
-        let Members::Named(mine) = self.formation.members() else { return };
-        let theirs: Result<BTreeSet<_>, _> = names.iter().map(NodeName::new).collect();
-        let Some(theirs) = theirs.ok().filter(|_| names.len() <= MEMBERS_MAX) else {
-            self.frames_dropped += 1;
-            return;
-        };
-        let others = Some(theirs).filter(|theirs| theirs != mine);
-        if others.is_some() && !self.timers.is_running(Timer::DifferenceReport, now) {
-            self.timers.set(Timer::DifferenceReport, now.after(REPORT_EVERY));
-        }
-        self.peers.set_other_members(from, incarnation, others);
     }
 
     /// Another process runs under a name in use: names the process that keeps it to the other.
@@ -251,15 +236,7 @@ impl Node {
         let is_led = self.leadership.leader().is_some();
         if !is_led && by.id != self.identity.process().id && by.host.len() <= HOST_BYTES_MAX {
             let name = self.identity.name().clone();
-            self.failure = Some(GroupError::NameInUse { name, by: by.to_string() });
-        }
-    }
-
-    fn take_full(&mut self, limit: u32) {
-        if self.group.is_none() {
-            self.formation.refused(limit);
-            let what = "members of this cluster";
-            self.turn.events.push(Event::Limit { nonce: None, what, limit: limit.into() });
+            self.failure = Some(NameInUse { name, by: by.to_string() });
         }
     }
 

@@ -9,8 +9,8 @@ use crate::{
 
 /// Without a leader for this long, a member asks the others how they stand.
 const LEADERLESS_ASKS: Duration = Duration::from_millis(500);
-/// Without a leader for this long, no later configuration arrives: several of the longest
-/// election timeouts.
+/// Without a leader for this long, and for four of the longest election timeouts, no later
+/// configuration arrives.
 const LEADERLESS: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Default)]
@@ -40,11 +40,12 @@ impl Leadership {
         self.looked_at = now;
     }
 
-    /// Follows the group's leader. Returns whether it has changed.
+    /// Follows the group's leader; `longest` is an election timeout. Returns whether it has changed.
     pub(super) fn follow(
         &mut self,
         now: Instant,
         leader: Option<u64>,
+        longest: Duration,
         timers: &mut Timers,
     ) -> bool {
         if leader == self.leader {
@@ -56,19 +57,36 @@ impl Leadership {
             timers.stop(Timer::LeaderlessAsk);
             timers.stop(Timer::LeaderlessResign);
         } else {
-            Self::expect_leader(now, timers);
+            Self::expect_leader(now, longest, timers);
         }
         true
     }
 
     /// The group has no leader from now on.
-    pub(super) fn expect_leader(now: Instant, timers: &mut Timers) {
+    pub(super) fn expect_leader(now: Instant, longest: Duration, timers: &mut Timers) {
         timers.set(Timer::LeaderlessAsk, now.after(LEADERLESS_ASKS));
-        timers.set(Timer::LeaderlessResign, now.after(LEADERLESS));
+        let patience = LEADERLESS.max(longest.saturating_mul(4));
+        timers.set(Timer::LeaderlessResign, now.after(patience));
     }
 
     /// The group was left.
     pub(super) fn clear(&mut self) {
         *self = Self { since: self.since, ..Self::default() };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slow_elections_are_waited_for() {
+        let at = |seconds| Instant::default().after(Duration::from_secs(seconds));
+        for (longest, patience) in [(300, 3), (12_000, 48)] {
+            let mut timers = Timers::default();
+            Leadership::expect_leader(at(0), Duration::from_millis(longest), &mut timers);
+            let resigns = |seconds| timers.has_expired(Timer::LeaderlessResign, at(seconds));
+            assert_eq!((resigns(patience - 1), resigns(patience)), (false, true));
+        }
     }
 }

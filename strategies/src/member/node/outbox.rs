@@ -62,7 +62,9 @@ impl Outbox {
 
     /// Notes whose name an incarnation runs under.
     pub(super) fn learn(&mut self, incarnation: u64, name: &NodeName) {
-        self.names.entry(incarnation).or_insert_with(|| name.clone());
+        if self.names.get(&incarnation) != Some(name) {
+            self.names.insert(incarnation, name.clone());
+        }
     }
 
     pub(super) fn name_of(&self, incarnation: u64) -> Option<&NodeName> {

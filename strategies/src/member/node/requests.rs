@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use super::{Body, Event, Instant, Node, ProcessId, admission};
 use crate::{
+    UnavailableKind,
     client::{
         call::Until,
-        command::{Command as Request, Copies},
+        command::{Cause, Command as Request, Copies, Fate},
     },
     lock_table::{Command, Effect, Ended, Grant, LockRequest, Refusal, Seen, Wait},
     wait::whole_ms,
@@ -19,6 +20,17 @@ impl Node {
         let (Some(group), Some(leader)) = (&mut self.group, self.leadership.leader()) else {
             return Copies::Many;
         };
+        if let Request::Lock { lease, .. } | Request::Extend { lease, .. } = &request
+            && whole_ms(*lease) > group.lease_max_ms()
+        {
+            let text = format!(
+                "the group's outside_max is {} ms: make that option equal at all members",
+                group.lease_max_ms()
+            );
+            let (of, cause) = (request.subject(), Cause::new(UnavailableKind::Misconfigured, text));
+            self.turn.events.push(Event::Failed { of, fate: Fate::Refused, cause });
+            return Copies::One;
+        }
         let me = self.identity.incarnation();
         let (over_channel, process) = (leader != me, ProcessId(me));
         let command = match request {
@@ -103,9 +115,7 @@ fn event(effect: &Effect, process: ProcessId) -> Option<Event> {
                 Refusal::Held => Event::Held { nonce },
                 Refusal::Spent(_) => Event::Ended { nonce },
                 Refusal::Stale => Event::Stale { nonce },
-                Refusal::Limit { what, limit } => {
-                    Event::Limit { nonce: Some(nonce), what: what.name(), limit }
-                }
+                Refusal::Limit { what, limit } => Event::Limit { nonce, what: what.name(), limit },
             })
         }
         Effect::Unlocked { nonce, was, .. } => {

@@ -23,11 +23,6 @@ impl Node {
         }
     }
 
-    /// How many members the cluster has, if it does not admit this process.
-    pub(crate) fn refused_limit(&self) -> Option<u32> {
-        self.formation.refused_limit()
-    }
-
     /// How much this member remembers, with `pending` requests of its process.
     pub(crate) fn sizes(&self, pending: usize) -> MemberSizes {
         let group = self.group.as_ref();
@@ -93,13 +88,13 @@ impl Node {
         let (challenge, echo) = self.peers.words(name, incarnation, ask);
         let body = self.presence(challenge, echo);
         self.outbox.post_named(name, incarnation, &body);
-        if let Members::Named(names) = self.formation.members() {
-            let names = names.iter().map(ToString::to_string).collect();
-            self.outbox.post_named(name, incarnation, &Body::Members(names));
-        }
     }
 
     fn presence(&mut self, challenge: u64, echo: u64) -> Body {
+        let members = match self.formation.members() {
+            Members::Named(names) => names.iter().map(ToString::to_string).collect(),
+            Members::Sized(_) => Vec::new(),
+        };
         Body::Presence(wire::Presence {
             seq: self.identity.next_presence(),
             standing: self.standing(),
@@ -107,6 +102,7 @@ impl Node {
             challenge,
             echo,
             process: self.identity.process().clone(),
+            members,
         })
     }
 }

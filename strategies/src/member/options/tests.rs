@@ -3,7 +3,10 @@
 use gaggle_channels::FRAME_BYTES_MAX;
 
 use super::*;
-use crate::member::wire::{self, Body, Forming, Header, VERSION};
+use crate::{
+    limits::HOST_BYTES_MAX,
+    member::wire::{self, Body, Forming, Header, Presence, Process, Standing, VERSION},
+};
 
 const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -75,11 +78,19 @@ fn an_invitation_fits_into_a_frame() {
         };
         let mut frame = wire::encode(&header);
         let forming = Forming { id: u128::MAX, members, table: bounds };
-        frame.extend(wire::encode(&Body::Invite(forming)));
+        frame.extend(wire::encode(&Body::Invite(forming.clone())));
         let least =
             (frame.len()..6000).find(|limit| refused_on(&options, *limit).is_none()).unwrap();
         assert_eq!(least, options.members.invitation_bytes(), "it may fill the frame");
         assert!(least > frame.len() && least < frame.len() + 160, "{least} for {}", frame.len());
+        let host = "h".repeat(HOST_BYTES_MAX);
+        let process = Process { id, started: id, host, pid: u32::MAX };
+        let members = forming.members.iter().map(|(name, _)| name.clone()).collect();
+        let (standing, seq, last_token, challenge, echo) =
+            (Standing::Member(u128::MAX), id, id, id, id);
+        let presence = Presence { seq, standing, last_token, challenge, echo, process, members };
+        let frame = [wire::encode(&header), wire::encode(&Body::Presence(presence))].concat();
+        assert!(frame.len() <= least.max(4096), "{} bytes", frame.len());
     }
     // The least that a channel may carry.
     assert_eq!(refused_on(&MemberOptions::named("test", (0..31).map(node)), 4096), None);

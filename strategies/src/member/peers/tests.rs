@@ -8,7 +8,8 @@ fn name() -> NodeName {
 
 fn presence(seq: u64, challenge: u64, echo: u64) -> Presence {
     let process = Process { id: 1, ..Process::default() };
-    Presence { seq, standing: Standing::Free, last_token: 0, challenge, echo, process }
+    let standing = Standing::Free;
+    Presence { seq, standing, last_token: 0, challenge, echo, process, members: vec![] }
 }
 
 #[test]

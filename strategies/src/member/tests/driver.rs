@@ -73,9 +73,9 @@ fn close_waits_for_an_unlock_until_timeout() {
 }
 
 #[test]
-fn closing_leader_waits_100_ms() {
-    assert_eq!(Alone::leading().closes_after(vec![]), 100);
-    assert_eq!(Alone::leading().closes_after(vec![lock()]), 100, "its unlock completes at once");
+fn leader_without_a_successor_closes_at_once() {
+    assert_eq!(Alone::leading().closes_after(vec![]), 0);
+    assert_eq!(Alone::leading().closes_after(vec![lock()]), 0, "its unlock completes at once");
 }
 
 impl Alone {
@@ -104,17 +104,13 @@ fn resting_leader_wakes_only_to_heartbeat() {
 }
 
 #[test]
-fn forming_or_closing_needs_all_ticks() {
+fn forming_needs_all_ticks() {
     let mut forming = Alone::among(&["a", "b"]);
     forming.turn();
     assert_eq!(
         [0; 5].map(|_| (forming.sleeps(), forming.wakes())),
         [(10, ControlFlow::Continue(())); 5]
     );
-    let mut closing = Alone::leading();
-    let _ = closing.wakes();
-    let _ = closing.driver.step(Some(Mail::Close { watched: vec![] }));
-    assert_eq!(closing.sleeps(), 10);
 }
 
 /// Quiet ticks are only counted, and those of a stall are made as usual.

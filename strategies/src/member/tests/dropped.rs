@@ -185,6 +185,18 @@ fn only_leaders_snapshot_pieces_count() {
     }
 }
 
+/// A channel proves names, not incarnations: else one member could vote for all.
+#[test]
+fn no_member_speaks_for_another() {
+    let mut reader = Reader::new();
+    let (leader, append) = (reader.leader.clone(), reader.append(|_| {}));
+    let ends = [leader.as_str(), reader.follower.as_str()];
+    let other = THREE.into_iter().find(|name| !ends.contains(name)).unwrap();
+    let header = reader.header.clone();
+    assert_eq!(reader.dropped_from(other, &header, std::slice::from_ref(&append)), 1);
+    assert_eq!(reader.dropped_from(&leader, &header, &[append]), 0);
+}
+
 /// In a nameless cluster every process with a presence is remembered by its name.
 #[test]
 fn surplus_presence_counts_once() {
@@ -198,6 +210,7 @@ fn surplus_presence_counts_once() {
             challenge: 1,
             echo: 0,
             process: wire::Process::default(),
+            members: vec![],
         };
         let header = header(7, 0, 0);
         let frame = frame(&header, &Body::Presence(presence));

@@ -10,8 +10,8 @@ use super::{THREE, frame, ready, world::World};
 use crate::{
     lock_table::{LockTable, TableConfig},
     member::{
-        entry::{self, MemberChange},
-        wire::{self, Body, Header, RaftMessage, VERSION},
+        entry::MemberChange,
+        wire::{self, Body, Header, RaftMessage, VERSION, encode},
     },
 };
 
@@ -99,7 +99,7 @@ fn change_with_an_impossible_name_is_refused() {
         appended(|entry| {
             entry.entry_type = EntryType::EntryConfChangeV2;
             let change = MemberChange::Learn { id: 9, name: name.clone() };
-            entry.context = entry::encode(&change).into();
+            entry.context = encode(&change).into();
         });
     }
 }
@@ -118,7 +118,7 @@ fn snapshot_contents_are_checked() {
     let broken: (_, Vec<(u64, String)>) = (table[..table.len() - 1].to_vec(), Vec::new());
     for state in [nameless, broken] {
         Forger::new().survives(|message| {
-            snapshot(message, |snapshot| snapshot.data = entry::encode(&state).into());
+            snapshot(message, |snapshot| snapshot.data = encode(&state).into());
         });
     }
 }

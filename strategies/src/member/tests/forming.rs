@@ -1,6 +1,6 @@
 //! How groups form, and who may belong to them.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use gaggle_channels::testing::Events;
 
@@ -8,7 +8,11 @@ use super::{
     FIVE, THREE, ready,
     world::{World, name_of},
 };
-use crate::{Error, MemberOptions, client::call::Reply, lock_table::TableConfig};
+use crate::{
+    MemberOptions, Nonce,
+    client::call::{Call, LockCall, Reply, Until},
+    lock_table::TableConfig,
+};
 
 #[test]
 fn named_processes_form_one_group() {
@@ -30,18 +34,6 @@ fn forming_needs_a_pledge_of_all_names() {
     world.run_until_ready();
 }
 
-#[test]
-fn surplus_process_gets_limit() {
-    let mut world = World::empty(MemberOptions::sized("test", 3));
-    ["p", "q", "r"].iter().for_each(|name| world.start(name));
-    world.run_until_ready();
-    world.start("s");
-    let caller = world.lock("s", "k", 1, 5_000);
-    world.run_until(3_000, "the fourth is refused", |w| w.replies.contains_key(&caller));
-    let reply = &world.replies[&caller];
-    assert!(matches!(reply, Reply::Failed(Error::Limit { limit: 3, .. })), "{reply:?}");
-}
-
 /// Nothing proves that a process of another name replaces it, however long it is silent.
 #[test]
 fn nameless_group_keeps_its_names() {
@@ -51,7 +43,6 @@ fn nameless_group_keeps_its_names() {
     world.kill("q");
     world.start("s");
     world.run(5_000);
-    assert_eq!(world.refused_limit("s"), Some(3));
     assert_eq!(world.status("s").group, None);
     world.start("q");
     world.run_until(3_000, "the lost member's name votes again", |w| w.status("q").ready);
@@ -228,6 +219,39 @@ fn forming_needs_equal_outside_max() {
     world.run(3_000);
     assert!(THREE.iter().all(|name| world.status(name).group.is_none()));
     assert_eq!(events.with("members differ in outside_max").len(), 1, "only c refuses: {events:?}");
+}
+
+#[test]
+fn member_with_another_outside_max_is_told() {
+    let mut world = World::with(&THREE, |options| options.outside_max(Duration::from_secs(11)));
+    world.run_until_ready();
+    let follower = world.follower();
+    world.kill(&follower);
+    world.change_options(|_| MemberOptions::named("test", THREE.map(name_of)));
+    let (events, _recording) = Events::of_thread();
+    world.start(&follower);
+    world.run_until_ready();
+    assert_eq!(events.with("members differ in outside_max").len(), 1, "{events:?}");
+    let end = world.now.after(Duration::from_secs(1));
+    let caller = world.call(&follower, |id| {
+        Call::Lock(LockCall {
+            id,
+            key: "free".into(),
+            nonce: Nonce::from_u128(1),
+            lease: Duration::from_secs(12),
+            until: Until::At(end),
+            limit: Some(end),
+            tries: false,
+            owner: Arc::default(),
+        })
+    });
+    world.run(100);
+    match &world.replies[&caller] {
+        Reply::Failed(error) => {
+            assert!(error.is_permanent() && error.to_string().contains("11000 ms"), "{error}");
+        }
+        reply => panic!("{reply:?}"),
+    }
 }
 
 /// A nameless cluster whose process `odd` has other options, which `change` makes.

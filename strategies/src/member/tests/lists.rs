@@ -74,6 +74,23 @@ fn list_without_a_member_is_warned_of() {
     assert_eq!(take_differences(&events), expected);
 }
 
+/// The group decides who its members are, not the list of one of them.
+#[test]
+fn wrong_list_of_one_keeps_no_other_out() {
+    let mut world = restarted(&["a", "c"]);
+    world.run_until_ready();
+    while world.leader() != Some("c".into()) {
+        let leader = world.leader().expect("there is a leader");
+        world.node(&leader).transfer_leadership();
+        world.run(500);
+    }
+    world.kill("b");
+    world.run(1_000);
+    list(&mut world, &THREE);
+    world.start("b");
+    world.run_until(5_000, "it votes again", |world| world.status("b").ready);
+}
+
 #[test]
 fn equal_lists_are_not_warned_of() {
     let (events, _recording) = Events::of_thread();

@@ -45,7 +45,7 @@ impl Trio {
     /// Takes what a group wants to send, and remembers what it has applied.
     pub(super) fn drain(&mut self, id: u64) -> Vec<Message> {
         let now = self.now;
-        let out = self.group(id).drain(now).unwrap();
+        let out = self.group(id).drain(now);
         self.effects.entry(id).or_default().extend(out.effects);
         out.messages.into_iter().map(RaftMessage::into_message).collect()
     }

@@ -4,17 +4,7 @@
 //! that reply to every challenge.
 
 use super::{THREE, frame, header, ready, world::World};
-use crate::{
-    MemberOptions,
-    member::wire::{self, Body, Presence, Standing},
-};
-
-fn nameless() -> World {
-    let mut world = World::empty(MemberOptions::sized("test", 3));
-    THREE.iter().for_each(|name| world.start(name));
-    world.run_until_ready();
-    world
-}
+use crate::member::wire::{self, Body, Presence, Standing};
 
 /// The presences in flight from one process to another.
 fn presences(world: &World, from: &str, to: &str) -> Vec<Presence> {
@@ -111,7 +101,9 @@ impl Visitor {
         self.said += 1;
         let (seq, echo) = (self.said, self.echo);
         let process = wire::Process { id: self.incarnation, ..wire::Process::default() };
-        let presence = Presence { seq, standing, last_token: 0, challenge: seq, echo, process };
+        let members = Vec::new();
+        let presence =
+            Presence { seq, standing, last_token: 0, challenge: seq, echo, process, members };
         let to = world.node(member).inside().0;
         let from = self.incarnation;
         let header = header(from, to, 0);
@@ -120,8 +112,6 @@ impl Visitor {
         for body in world.replies_to(member, self.name, &frame) {
             match body {
                 Body::Presence(presence) => self.echo = presence.challenge,
-                // It accompanies a presence.
-                Body::Members(_) => {}
                 // The leader writes to its followers all the time.
                 Body::Raft(_) => {}
                 other => others.push(other),
@@ -171,16 +161,6 @@ fn new_leader_applies_before_it_removes() {
     assert_eq!(stranger.says(&mut world, &new, Standing::Joining(group)), [Body::Removed]);
 }
 
-#[test]
-fn stranger_gets_full_from_every_member() {
-    let mut world = nameless();
-    for member in THREE {
-        let mut stranger = Visitor { name: "d", incarnation: 77, said: 0, echo: 0 };
-        let replies = stranger.says(&mut world, member, Standing::Free);
-        assert_eq!(replies, [Body::Full { limit: 3 }], "{member}");
-    }
-}
-
 /// Sends one body, in the leader's name, to a member.
 fn send(world: &mut World, member: &str, group: u128, body: &Body) {
     let leader = world.leader().unwrap();
@@ -206,19 +186,6 @@ fn removed_follower_leaves() {
 }
 
 #[test]
-fn member_ignores_full() {
-    let mut world = ready(&THREE);
-    let (leader, follower) = (world.leader().unwrap(), world.follower());
-    world.must_lock(&leader, "k", 1);
-    let waiting = world.lock(&follower, "k", 2, 5_000);
-    world.run(20);
-    send(&mut world, &follower, 0, &Body::Full { limit: 3 });
-    world.run(20);
-    assert!(!world.replies.contains_key(&waiting), "it waits on");
-    assert_eq!(world.refused_limit(&follower), None);
-}
-
-#[test]
 fn newcomer_pledged_elsewhere_is_refused() {
     let mut world = ready(&THREE);
     let (leader, follower) = (world.leader().unwrap(), world.follower());
@@ -226,11 +193,30 @@ fn newcomer_pledged_elsewhere_is_refused() {
     world.kill(&follower);
     let mut newcomer = Visitor { name, incarnation: 77, said: 1_000_000, echo: 0 };
     for _ in 0..8 {
-        newcomer.says(&mut world, &leader, Standing::Pledged(5));
+        newcomer.says(&mut world, &leader, Standing::Pledged);
         world.run(50);
     }
     assert_eq!(world.group(&leader).learners(), [0; 0]);
     newcomer.says(&mut world, &leader, Standing::Free);
     world.run(50);
     assert_eq!(world.group(&leader).learners(), [77]);
+}
+
+/// Before its snapshot a member that joins has an empty table, of which it must say nothing.
+#[test]
+fn joining_member_has_no_leader_before_its_snapshot() {
+    let mut world = ready(&THREE);
+    let follower = world.follower();
+    world.kill(&follower);
+    world.run(1_000);
+    world.start(&follower);
+    let mut heard_before = 0;
+    while !world.status(&follower).ready {
+        world.run(1);
+        let Some((_, group)) = world.node(&follower).inside().1 else { continue };
+        let (heard, joined) = (group.leader().is_some(), group.halves().next().is_some());
+        heard_before += u32::from(heard && !joined);
+        assert!(joined || world.status(&follower).leader.is_none(), "it answers from no table");
+    }
+    assert!(heard_before > 0, "it knew the leader before its snapshot came");
 }

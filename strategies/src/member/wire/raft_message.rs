@@ -52,9 +52,8 @@ impl Deref for RaftMessage {
 }
 
 /// Number of the type, to, from, term, log term, index, commit, commit term, reject, reject hint,
-/// request snapshot, priority, context, entries, snapshot.
-type Fields<B, E, S> =
-    (u8, u64, u64, u64, u64, u64, u64, u64, bool, u64, u64, i64, B, Vec<E>, Option<S>);
+/// context, entries, snapshot.
+type Fields<B, E, S> = (u8, u64, u64, u64, u64, u64, u64, u64, bool, u64, B, Vec<E>, Option<S>);
 /// Whether it changes the configuration: then the context says how; term, index, data, context.
 type EntryFields<B> = (bool, u64, u64, B, B);
 /// Data, index, term, configuration.
@@ -77,8 +76,6 @@ impl Serialize for RaftMessage {
             m.commit_term,
             m.reject,
             m.reject_hint,
-            m.request_snapshot,
-            m.priority,
             &m.context,
             m.entries.iter().map(entry_fields).collect(),
             m.snapshot.as_ref().map(snapshot_fields),
@@ -105,7 +102,7 @@ impl<'de> Deserialize<'de> for RaftMessage {
         let fields: Fields<Bytes, EntryFields<Bytes>, SnapshotFields<Bytes, Vec<u64>>> =
             Deserialize::deserialize(deserializer)?;
         let (number, to, from, term, log_term, index, commit, commit_term, ..) = fields;
-        let (.., reject, reject_hint, request_snapshot, priority, context, entries, found) = fields;
+        let (.., reject, reject_hint, context, entries, found) = fields;
         let msg_type = TYPES.get(usize::from(number)).copied();
         let mut message = Message {
             msg_type: msg_type.ok_or_else(|| D::Error::custom("no type of message"))?,
@@ -118,8 +115,6 @@ impl<'de> Deserialize<'de> for RaftMessage {
             commit_term,
             reject,
             reject_hint,
-            request_snapshot,
-            priority,
             context,
             entries: entries.into_iter().map(entry).collect(),
             ..Message::default()
@@ -166,8 +161,6 @@ mod tests {
             commit_term: 7,
             reject: true,
             reject_hint: 8,
-            request_snapshot: 9,
-            priority: 10,
             context: Bytes::from_static(b"z"),
             ..Message::default()
         };
@@ -207,8 +200,8 @@ mod tests {
     fn bytes_of_a_message_are_fixed() {
         let bytes = postcard::to_allocvec(&RaftMessage::of(full()).unwrap()).unwrap();
         let fixed = [
-            0, 1, 2, 3, 4, 5, 6, 7, 1, 8, 9, 20, 1, b'z', 2, 0, 12, 11, 1, b'x', 1, b'y', 1, 12,
-            11, 1, b'x', 1, b'y', 1, 1, b's', 13, 14, 2, 1, 2, 1, 3, 2, 4, 5, 1, 5, 1,
+            0, 1, 2, 3, 4, 5, 6, 7, 1, 8, 1, b'z', 2, 0, 12, 11, 1, b'x', 1, b'y', 1, 12, 11, 1,
+            b'x', 1, b'y', 1, 1, b's', 13, 14, 2, 1, 2, 1, 3, 2, 4, 5, 1, 5, 1,
         ];
         assert_eq!(bytes, fixed);
     }

@@ -10,8 +10,8 @@ use crate::{
         ClusterTime, Command, LockRequest, LockTable, ProcessId, Seen, TableConfig, Wait,
     },
     member::{
-        entry::{self, MemberChange, Stamped},
-        wire::{Body, Chunk, Forming, Presence, Process, RaftMessage, Standing},
+        entry::{MemberChange, Stamped},
+        wire::{Body, Chunk, Forming, Presence, Process, RaftMessage, Standing, encode},
     },
 };
 
@@ -38,6 +38,7 @@ impl Victim<'_> {
                 challenge: choices.near(1),
                 echo: choices.near(1),
                 process: process(choices),
+                members: self.members(choices).into_iter().map(|(name, _)| name).collect(),
             }),
             1 => Body::Invite(Forming {
                 id: self.group_id(choices),
@@ -47,11 +48,7 @@ impl Victim<'_> {
             2 | 3 => Body::Pledge { forming: self.group_id(choices) },
             4 if choices.flag() => Body::Removed,
             4 => Body::NameInUse(process(choices)),
-            5 if choices.flag() => {
-                Body::Members(self.members(choices).into_iter().map(|(name, _)| name).collect())
-            }
-            5 => Body::Full { limit: u32::from(choices.byte()) },
-            6 | 7 => Body::Request(self.command(choices)),
+            5..8 => Body::Request(self.command(choices)),
             8 => Body::Chunk(Chunk {
                 transfer: choices.near(1),
                 index: match choices.byte() / 64 {
@@ -86,7 +83,7 @@ impl Victim<'_> {
         match choices.below(5) {
             0 => Standing::Free,
             1 => Standing::Resting,
-            2 => Standing::Pledged(id),
+            2 => Standing::Pledged,
             3 => Standing::Joining(id),
             _ => Standing::Member(id),
         }
@@ -139,7 +136,6 @@ impl Victim<'_> {
             commit_term: choices.near(self.term),
             reject: choices.flag(),
             reject_hint: choices.near(self.last),
-            request_snapshot: if choices.below(8) > 0 { 0 } else { choices.near(self.last) },
             ..Message::default()
         };
         let entries = choices.below(4) as u64;
@@ -162,7 +158,7 @@ impl Victim<'_> {
                 entry.context = match choices.below(4) {
                     0 => Bytes::new(),
                     1 => Bytes::copy_from_slice(choices.slice()),
-                    _ => entry::encode(&self.change(choices)).into(),
+                    _ => encode(&self.change(choices)).into(),
                 };
             }
             _ => {
@@ -212,7 +208,7 @@ impl Victim<'_> {
         snapshot.data = match (self.table, choices.below(4)) {
             (_, 0) | (None, _) => Bytes::copy_from_slice(choices.slice()),
             // As the group's state is laid out: the table's bytes, then the roster.
-            (Some(table), _) => entry::encode(&(table.snapshot(), roster)).into(),
+            (Some(table), _) => encode(&(table.snapshot(), roster)).into(),
         };
         snapshot
     }

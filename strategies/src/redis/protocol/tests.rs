@@ -43,7 +43,7 @@ fn every_reply_to_lock_is_read() {
         waited: Duration::ZERO,
         lease,
     };
-    let limit = |what, limit| Event::Limit { nonce: Some(of), what, limit };
+    let limit = |what, limit| Event::Limit { nonce: of, what, limit };
     let replies = [
         ("granted 3", granted(3, lease)),
         ("again 3 700", granted(3, ms(700))),

@@ -85,8 +85,7 @@ fn terms_and_indexes_have_a_range() {
     assert_eq!(with(Vote, |m| m.log_term = TERM_MAX), None);
     assert_eq!(with(Vote, |m| m.log_term = TERM_MAX + 1), Some(Invalid::Term));
     type Field = fn(&mut Message) -> &mut u64;
-    let fields: [Field; 4] =
-        [|m| &mut m.index, |m| &mut m.commit, |m| &mut m.reject_hint, |m| &mut m.request_snapshot];
+    let fields: [Field; 3] = [|m| &mut m.index, |m| &mut m.commit, |m| &mut m.reject_hint];
     for (place, field) in fields.into_iter().enumerate() {
         let reject = |m: &mut Message, index| {
             m.reject = true;
