@@ -8,7 +8,7 @@ use super::{
     core::Core,
     held::Held,
     pace::back_off,
-    request::Kind,
+    request::{Kind, Request},
 };
 use crate::{Error, Instant, Lock, Nonce, extended_deadline, granted_deadline};
 

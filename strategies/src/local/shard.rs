@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use crate::{
     Clock, Drift, Error, Holds, Instant, Lock, Nonce, Owner,
     lock_table::{
-        ClusterTime, Command, Effect, Ended, Grant, LockTable, ProcessId, TableConfig, key_digest,
+        ClusterTime, Command, Effect, Grant, LockTable, ProcessId, TableConfig, Was, key_digest,
     },
     not_held,
     sync::{Mutex, MutexGuard},
@@ -156,10 +156,10 @@ impl Access<'_> {
                     tracing::info!(%nonce, token, "lease expired");
                     self.lose(key, *nonce, true);
                 }
-                Effect::Unlocked { key, nonce, was: Ended::Held, .. } => {
+                Effect::Unlocked { key, nonce, was: Was::Held, .. } => {
                     self.lose(key, *nonce, false);
                 }
-                Effect::Unlocked { key, nonce, was: Ended::Waited, .. }
+                Effect::Unlocked { key, nonce, was: Was::Waited, .. }
                 | Effect::Dropped { key, nonce, .. } => {
                     self.forget(*nonce);
                     self.notify_head(key);

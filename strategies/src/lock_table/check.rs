@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use super::{
     acquisition::Acquisition,
-    command::Ended,
     config::{FIRST_TOKEN_MAX, TIME_MAX},
     index::Index,
     nonces::Known,
@@ -47,11 +46,9 @@ impl LockTable {
             self.verify_row(row, &mut seen)?;
         }
         let mut last_end = None;
-        for (at, _, how) in self.nonces.ended() {
+        for (at, _) in self.nonces.ended() {
             require(last_end <= Some(at) && at <= self.now, "ends out of order")?;
             last_end = Some(at);
-            let ends = matches!(how, Ended::Unlocked | Ended::Withdrawn | Ended::Expired);
-            require(ends, "end that is none")?;
         }
         let nonces = seen.nonces.len() + self.nonces.remembered();
         require(self.nonces.len() == nonces, "nonce without an acquisition")?;

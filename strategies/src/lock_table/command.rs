@@ -127,7 +127,7 @@ pub enum Effect {
         /// The sender of its latest LOCK or EXTEND; `None` if it neither held nor waited.
         process: Option<ProcessId>,
         /// The state of the nonce before.
-        was: Ended,
+        was: Was,
     },
     /// The reply to an EXTEND.
     Extended {
@@ -192,8 +192,8 @@ pub enum Refusal {
     /// The LOCK is older than `nonce_memory`, or of another group: it is sent again with a newer
     /// time.
     Stale,
-    /// The nonce has ended; with [`Ended::Unknown`] it holds or waits for another key.
-    Spent(Ended),
+    /// The nonce has ended, or it holds or waits for another key.
+    Spent,
     /// A bound is reached.
     Limit {
         /// The bounded quantity.
@@ -214,20 +214,16 @@ pub enum Bound {
     Nonces,
 }
 
-/// The state of a nonce when an UNLOCK arrives, or how it had ended before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Ended {
+/// The state of a nonce when an UNLOCK arrives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Was {
     /// It held the key.
     Held,
     /// It waited.
     Waited,
-    /// It was unlocked, or withdrawn after a grant.
-    Unlocked,
-    /// It was withdrawn before a grant.
-    Withdrawn,
-    /// Its lease expired.
-    Expired,
-    /// The table does not know it.
+    /// It had ended before.
+    Ended,
+    /// The table does not know it, or for another key.
     Unknown,
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::command::{ClusterTime, Ended, Seen};
+use super::command::{ClusterTime, Seen};
 use crate::Nonce;
 
 /// How many nonces one step forgets at most. A step after a long silence may find the whole memory
@@ -30,8 +30,8 @@ pub enum Known {
         /// Its position among all LOCKs that the table accepted.
         position: u64,
     },
-    /// It has ended, in this way.
-    Ended(Ended),
+    /// It has ended.
+    Ended,
 }
 
 impl Nonces {
@@ -55,16 +55,16 @@ impl Nonces {
     }
 
     /// Remembers that a nonce ended at `now`, which must not be earlier than any end before.
-    pub(super) fn end(&mut self, nonce: Nonce, how: Ended, now: ClusterTime) {
-        let before = self.known.insert(nonce, Known::Ended(how));
-        assert!(!matches!(before, Some(Known::Ended(_))), "a nonce ends once");
+    pub(super) fn end(&mut self, nonce: Nonce, now: ClusterTime) {
+        let before = self.known.insert(nonce, Known::Ended);
+        assert_ne!(before, Some(Known::Ended), "a nonce ends once");
         self.ended.push_back((now, nonce));
     }
 
     /// Forgets a live nonce: no copy of its LOCK can arrive, or it may queue again.
     pub(super) fn forget(&mut self, nonce: Nonce) {
         let before = self.known.remove(&nonce);
-        assert!(!matches!(before, Some(Known::Ended(_))), "ended nonces are forgotten by age");
+        assert_ne!(before, Some(Known::Ended), "ended nonces are forgotten by age");
     }
 
     /// Ensures that a LOCK of this unknown nonce, if it still arrives, grants nothing.
@@ -72,7 +72,7 @@ impl Nonces {
         if self.known.len() as u64 >= capacity {
             self.floor = Some(now);
         } else {
-            self.end(nonce, Ended::Withdrawn, now);
+            self.end(nonce, now);
         }
     }
 
@@ -113,11 +113,8 @@ impl Nonces {
     }
 
     /// The ended nonces, the oldest first.
-    pub(super) fn ended(&self) -> impl Iterator<Item = (ClusterTime, Nonce, Ended)> {
-        self.ended.iter().map(|(at, nonce)| match self.known.get(nonce) {
-            Some(Known::Ended(how)) => (*at, *nonce, *how),
-            other => unreachable!("a nonce in the order of ends has ended, not {other:?}"),
-        })
+    pub(super) fn ended(&self) -> impl Iterator<Item = (ClusterTime, Nonce)> {
+        self.ended.iter().copied()
     }
 }
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     acquisition::Waiter,
     check::require,
-    command::{ClusterTime, Ended},
+    command::ClusterTime,
     config::TableConfig,
     index::Index,
     key::Key,
@@ -46,7 +46,7 @@ struct Image {
     floor: Option<ClusterTime>,
     rows: Vec<(Arc<str>, Hold, Vec<Waiter>)>,
     /// The oldest first.
-    ended: Vec<(ClusterTime, Nonce, Ended)>,
+    ended: Vec<(ClusterTime, Nonce)>,
 }
 
 impl LockTable {
@@ -96,9 +96,9 @@ impl LockTable {
         for (key, holder, queue) in image.rows {
             table.restore_row(Key::new(&key), holder, queue)?;
         }
-        for (at, nonce, how) in image.ended {
+        for (at, nonce) in image.ended {
             require(table.nonces.get(nonce).is_none(), "nonce that occurs twice")?;
-            table.nonces.end(nonce, how, at);
+            table.nonces.end(nonce, at);
         }
         table.verify()?;
         Ok(table)

@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     acquisition::{Acquisition, Waiter, lease_ms},
-    command::{Bound, ClusterTime, Command, Effect, Ended, LockRequest, ProcessId, Refusal},
+    command::{Bound, ClusterTime, Command, Effect, LockRequest, ProcessId, Refusal, Was},
     config::{FIRST_TOKEN_MAX, TIME_MAX, TableConfig},
     index::Index,
     key::Key,
@@ -91,7 +91,7 @@ impl LockTable {
         let key = Key::new(&request.key);
         let Some(known) = self.nonces.get(request.nonce) else { return self.admit(key, request) };
         match (known, self.rows.get_mut(&key)) {
-            (Known::Ended(how), _) => Err(Refusal::Spent(how)),
+            (Known::Ended, _) => Err(Refusal::Spent),
             (Known::Holds, Some(row)) if row.is_held_by(request.nonce) => {
                 row.holder.acquisition.repeat(request, self.now);
                 if planted!(GrantedTwice) {
@@ -111,7 +111,7 @@ impl LockTable {
                 Ok(queued(request))
             }
             // One nonce names one acquisition: it cannot take a second key.
-            _ => Err(Refusal::Spent(Ended::Unknown)),
+            _ => Err(Refusal::Spent),
         }
     }
 
@@ -160,28 +160,28 @@ impl LockTable {
         match (known, row) {
             (None, Some(row)) if planted!(UnlockByAnyone) => {
                 let holder = row.holder.acquisition.nonce;
-                self.end_nonce(holder, Ended::Unlocked, false);
+                self.end_nonce(holder, false);
                 self.grant_next(&key, effects);
             }
             (Some(Known::Holds), Some(row)) if row.is_held_by(nonce) => {
-                unlocked(Ended::Held, Some(row.holder.acquisition.process));
+                unlocked(Was::Held, Some(row.holder.acquisition.process));
                 if planted!(NoHandOff) {
                     while let Some((&head, _)) = row.queue.first_key_value() {
                         let waiter = self.index.dequeue(row, head);
                         self.nonces.forget(waiter.acquisition.nonce);
                     }
                 }
-                self.end_nonce(nonce, Ended::Unlocked, forget);
+                self.end_nonce(nonce, forget);
                 self.grant_next(&key, effects);
             }
             (Some(Known::Waits { position }), Some(row)) if row.queue.contains_key(&position) => {
                 let waiter = self.index.dequeue(row, position);
-                unlocked(Ended::Waited, Some(waiter.acquisition.process));
-                self.end_nonce(nonce, Ended::Withdrawn, forget);
+                unlocked(Was::Waited, Some(waiter.acquisition.process));
+                self.end_nonce(nonce, forget);
             }
-            (Some(Known::Ended(how)), _) => unlocked(how, None),
+            (Some(Known::Ended), _) => unlocked(Was::Ended, None),
             (known, _) => {
-                unlocked(Ended::Unknown, None);
+                unlocked(Was::Unknown, None);
                 if known.is_none() && !forget {
                     self.nonces.withdraw_unknown(nonce, self.now, self.config.nonces_max);
                 }
@@ -189,11 +189,11 @@ impl LockTable {
         }
     }
 
-    fn end_nonce(&mut self, nonce: Nonce, how: Ended, forget: bool) {
+    fn end_nonce(&mut self, nonce: Nonce, forget: bool) {
         if forget {
             self.nonces.forget(nonce);
         } else {
-            self.nonces.end(nonce, how, self.now);
+            self.nonces.end(nonce, self.now);
         }
     }
 
@@ -251,7 +251,7 @@ impl LockTable {
             let Hold { acquisition, token, .. } = &self.rows.get(&key).expect(HELD).holder;
             let Acquisition { nonce, process, .. } = *acquisition;
             let (text, token) = (key.text.clone(), *token);
-            self.nonces.end(nonce, Ended::Expired, self.now);
+            self.nonces.end(nonce, self.now);
             effects.push(Effect::Expired { key: text, nonce, process, token });
             self.grant_next(&key, effects);
         }

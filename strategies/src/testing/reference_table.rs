@@ -7,8 +7,8 @@ use std::{sync::Arc, time::Duration};
 use crate::{
     DURATION_MAX, Inspection, Nonce,
     lock_table::{
-        Bound, ClusterTime, Command, Effect, Ended, FORGOTTEN_PER_STEP, Grant, Known, LockRequest,
-        LockTable, ProcessId, Refusal, Seen, Sizes, TableConfig, Wait,
+        Bound, ClusterTime, Command, Effect, FORGOTTEN_PER_STEP, Grant, Known, LockRequest,
+        LockTable, ProcessId, Refusal, Seen, Sizes, TableConfig, Wait, Was,
     },
 };
 
@@ -24,7 +24,7 @@ pub struct ReferenceTable {
     last_token: u64,
     arrivals: u64,
     acquisitions: Vec<Acquisition>,
-    ended: Vec<(u64, Nonce, Ended)>,
+    ended: Vec<(u64, Nonce)>,
     floor: Option<u64>,
 }
 
@@ -151,7 +151,7 @@ impl ReferenceTable {
             let token = a.granted.expect("only holders are over").0;
             out.push(Effect::Expired { key: key.clone(), nonce, process, token });
             self.acquisitions.retain(|b| b.arrival != a.arrival);
-            self.ended.push((now, nonce, Ended::Expired));
+            self.ended.push((now, nonce));
             self.promote(&key, out);
         }
         let memory = self.config.nonce_memory_ms;
@@ -190,8 +190,8 @@ impl ReferenceTable {
     fn lock(&mut self, request: &LockRequest) -> Effect {
         let (nonce, process, key) = (request.nonce, request.process, &request.key);
         let refuse = |reason| Effect::Refused { nonce, process, reason };
-        if let Some((_, _, how)) = self.ended.iter().find(|(_, other, _)| *other == nonce) {
-            return refuse(Refusal::Spent(*how));
+        if self.has_ended(nonce) {
+            return refuse(Refusal::Spent);
         }
         let asked = match request.wait {
             Wait::No => Some(self.now),
@@ -200,7 +200,7 @@ impl ReferenceTable {
         };
         if let Some(a) = self.acquisitions.iter_mut().find(|a| a.request.nonce == nonce) {
             if a.request.key != *key {
-                return refuse(Refusal::Spent(Ended::Unknown));
+                return refuse(Refusal::Spent);
             }
             a.request.process = process;
             a.asked_at = self.now;
@@ -255,31 +255,34 @@ impl ReferenceTable {
         out.remove(0)
     }
 
+    fn has_ended(&self, nonce: Nonce) -> bool {
+        self.ended.iter().any(|(_, ended)| *ended == nonce)
+    }
+
     fn unlock(&mut self, key: &Arc<str>, nonce: Nonce, forget: bool, out: &mut Vec<Effect>) {
         let mine = self.acquisitions.iter().position(|a| a.request.nonce == nonce);
-        let past = self.ended.iter().find(|(_, other, _)| *other == nonce).map(|ended| ended.2);
+        let has_ended = self.has_ended(nonce);
         let unlocked = |was, process| Effect::Unlocked { key: key.clone(), nonce, process, was };
         match mine {
             Some(at) if self.acquisitions[at].request.key == *key => {
                 let ended = self.acquisitions.remove(at);
                 let held = ended.granted.is_some();
-                let was = if held { Ended::Held } else { Ended::Waited };
+                let was = if held { Was::Held } else { Was::Waited };
                 out.push(unlocked(was, Some(ended.request.process)));
-                let how = if held { Ended::Unlocked } else { Ended::Withdrawn };
                 if !forget {
-                    self.ended.push((self.now, nonce, how));
+                    self.ended.push((self.now, nonce));
                 }
                 if held {
                     self.promote(key, out);
                 }
             }
-            Some(_) => out.push(unlocked(Ended::Unknown, None)),
+            Some(_) => out.push(unlocked(Was::Unknown, None)),
             None => {
-                out.push(unlocked(past.unwrap_or(Ended::Unknown), None));
-                if past.is_none() && !forget && self.full() {
+                out.push(unlocked(if has_ended { Was::Ended } else { Was::Unknown }, None));
+                if !has_ended && !forget && self.full() {
                     self.floor = Some(self.now);
-                } else if past.is_none() && !forget {
-                    self.ended.push((self.now, nonce, Ended::Withdrawn));
+                } else if !has_ended && !forget {
+                    self.ended.push((self.now, nonce));
                 }
             }
         }
@@ -329,7 +332,7 @@ impl ReferenceTable {
         match live {
             Some(a) if a.granted.is_some() => Some(Known::Holds),
             Some(a) => Some(Known::Waits { position: a.arrival }),
-            None => self.ended.iter().find(|e| e.1 == nonce).map(|e| Known::Ended(e.2)),
+            None => self.has_ended(nonce).then_some(Known::Ended),
         }
     }
 

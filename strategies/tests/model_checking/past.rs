@@ -8,7 +8,7 @@ use std::{
 use gaggle_strategies::{
     lock::{Nonce, Owner},
     lock_table::{
-        ClusterTime, Command, Effect, Ended, LockRequest, LockTable, ProcessId, Refusal, Seen,
+        ClusterTime, Command, Effect, LockRequest, LockTable, ProcessId, Refusal, Seen, Was,
     },
     testing::ReferenceTable,
 };
@@ -21,8 +21,8 @@ const KEY: &str = "k";
 /// Rare events.
 pub(crate) mod seen {
     pub(crate) const EXPIRED_WITH_WAITER: &str = "a lease expired with a waiter";
-    pub(crate) const LATE_LOCK_REFUSED: &str = "a LOCK came after its unlock";
-    pub(crate) const UNLOCK_BEFORE_LOCK: &str = "a LOCK came after its withdrawal";
+    pub(crate) const LATE_LOCK_REFUSED: &str = "a LOCK came after the end of its nonce";
+    pub(crate) const UNLOCK_BEFORE_LOCK: &str = "an UNLOCK came before its LOCK";
     pub(crate) const STALE_REFUSED: &str = "a LOCK was too old";
     pub(crate) const GRANT_REPEATED: &str = "a holder's LOCK came again";
     pub(crate) const EXTENDED: &str = "a lease was extended";
@@ -204,10 +204,11 @@ impl Past {
             }
             Effect::Unlocked { nonce, was, .. } => {
                 self.ended[usize::from(client_of(*nonce))] = true;
-                if *was != Ended::Waited {
-                    return;
+                match was {
+                    Was::Waited => seen::WAITER_WITHDRAWN,
+                    Was::Unknown => seen::UNLOCK_BEFORE_LOCK,
+                    Was::Held | Was::Ended => return,
                 }
-                seen::WAITER_WITHDRAWN
             }
             Effect::Extended { nonce, held: Some(_), .. } => {
                 self.extended[usize::from(client_of(*nonce))] = true;
@@ -215,8 +216,7 @@ impl Past {
             }
             Effect::Extended { held: None, .. } => seen::EXTENDED_TOO_LATE,
             Effect::Refused { reason, .. } => match reason {
-                Refusal::Spent(Ended::Unlocked) => seen::LATE_LOCK_REFUSED,
-                Refusal::Spent(Ended::Withdrawn) => seen::UNLOCK_BEFORE_LOCK,
+                Refusal::Spent => seen::LATE_LOCK_REFUSED,
                 Refusal::Stale => seen::STALE_REFUSED,
                 _ => return,
             },

@@ -57,7 +57,7 @@ fn unlock_frees_only_its_acquisition() {
     assert_eq!(bench.holder(), Some(1));
     bench.noop(100);
     bench.lock(100, 2, 100, Wait::No);
-    assert_eq!(bench.unlock(101, 1), ["unlocked 1 Expired"]);
+    assert_eq!(bench.unlock(101, 1), ["unlocked 1 Ended"]);
     assert_eq!(bench.holder(), Some(2), "the new holder is untouched");
 }
 

@@ -27,14 +27,14 @@ fn lock_after_its_end_grants_nothing() {
     bench.lock(0, 2, 100, Wait::Forever);
     assert_eq!(bench.unlock(0, 3), ["unlocked 3 Unknown"]);
     bench.unlock(1, 2);
-    assert_eq!(bench.lock(2, 2, 100, Wait::Forever), ["refused 2 Spent(Withdrawn)"], "waited");
-    assert_eq!(bench.lock(2, 3, 100, Wait::No), ["refused 3 Spent(Withdrawn)"], "unknown");
-    assert_eq!(bench.unlock(2, 3), ["unlocked 3 Withdrawn"]);
+    assert_eq!(bench.lock(2, 2, 100, Wait::Forever), ["refused 2 Spent"], "waited");
+    assert_eq!(bench.lock(2, 3, 100, Wait::No), ["refused 3 Spent"], "unknown");
+    assert_eq!(bench.unlock(2, 3), ["unlocked 3 Ended"]);
     bench.unlock(3, 1);
-    assert_eq!(bench.lock(4, 1, 100, Wait::No), ["refused 1 Spent(Unlocked)"]);
+    assert_eq!(bench.lock(4, 1, 100, Wait::No), ["refused 1 Spent"]);
     bench.lock(5, 4, 100, Wait::No);
-    assert_eq!(bench.lock(105, 4, 100, Wait::No)[1], "refused 4 Spent(Expired)");
-    assert_eq!(bench.unlock(106, 4), ["unlocked 4 Expired"]);
+    assert_eq!(bench.lock(105, 4, 100, Wait::No)[1], "refused 4 Spent");
+    assert_eq!(bench.unlock(106, 4), ["unlocked 4 Ended"]);
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn memory_and_age_are_exactly_complementary() {
     bench.noop(1000);
     bench.unlock(1000, 1);
     let last = 1000 + MEMORY;
-    assert_eq!(bench.texts(last, &seen(1, GROUP, 1000)), ["refused 1 Spent(Withdrawn)"]);
+    assert_eq!(bench.texts(last, &seen(1, GROUP, 1000)), ["refused 1 Spent"]);
     assert_eq!(bench.remembered(), 1);
     assert_eq!(bench.texts(last + 1, &seen(1, GROUP, 1000)), ["refused 1 Stale"]);
     assert_eq!(bench.remembered(), 0);

@@ -45,8 +45,8 @@ fn head(table: &mut LockTable) -> &mut acquisition::Waiter {
 }
 
 /// Notes the end of some nonce.
-fn ended(table: &mut LockTable, how: Ended, at: u64) {
-    table.nonces.end(Nonce::from_u128(777), how, ClusterTime(at));
+fn ended(table: &mut LockTable, at: u64) {
+    table.nonces.end(Nonce::from_u128(777), ClusterTime(at));
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn excess_length_allocates_nothing() {
 fn contradictory_table_is_refused() {
     let good = rich().table;
     type Break = fn(&mut LockTable);
-    let breaks: [(&str, Break); 25] = [
+    let breaks: [(&str, Break); 24] = [
         ("lease that has ended", |t| t.now = ClusterTime(110)),
         ("token that was never granted", |t| t.last_token = 1),
         ("position that was never given", |t| t.last_position = 4),
@@ -118,9 +118,8 @@ fn contradictory_table_is_refused() {
             head(t).acquisition.position = position;
         }),
         ("waiter that is dead", |t| head(t).deadline = Some(t.now)),
-        ("ends out of order", |t| ended(t, Ended::Withdrawn, 0)),
-        ("ends out of order", |t| ended(t, Ended::Withdrawn, 18)),
-        ("end that is none", |t| ended(t, Ended::Held, 17)),
+        ("ends out of order", |t| ended(t, 0)),
+        ("ends out of order", |t| ended(t, 18)),
         ("nonce that occurs twice", |t| holder(t, "k").nonce = Nonce::from_u128(4)),
     ];
     for (what, broken) in breaks {

@@ -40,7 +40,8 @@ impl Leadership {
         self.looked_at = now;
     }
 
-    /// Follows the group's leader; `longest` is an election timeout. Returns whether it has changed.
+    /// Follows the group's leader; `longest` is the longest election timeout. Returns whether it
+    /// has changed.
     pub(super) fn follow(
         &mut self,
         now: Instant,

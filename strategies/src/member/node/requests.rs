@@ -9,7 +9,7 @@ use crate::{
         call::Until,
         command::{Cause, Command as Request, Copies, Fate},
     },
-    lock_table::{Command, Effect, Ended, Grant, LockRequest, Refusal, Seen, Wait},
+    lock_table::{Command, Effect, Grant, LockRequest, Refusal, Seen, Wait, Was},
     wait::whole_ms,
 };
 
@@ -113,13 +113,13 @@ fn event(effect: &Effect, process: ProcessId) -> Option<Event> {
             let nonce = *nonce;
             Some(match *reason {
                 Refusal::Held => Event::Held { nonce },
-                Refusal::Spent(_) => Event::Ended { nonce },
+                Refusal::Spent => Event::Ended { nonce },
                 Refusal::Stale => Event::Stale { nonce },
                 Refusal::Limit { what, limit } => Event::Limit { nonce, what: what.name(), limit },
             })
         }
         Effect::Unlocked { nonce, was, .. } => {
-            Some(Event::Unlocked { nonce: *nonce, held: *was == Ended::Held })
+            Some(Event::Unlocked { nonce: *nonce, held: *was == Was::Held })
         }
         Effect::Extended { nonce, process: of, request, held } if *of == process => {
             let token = held.map(|(token, _)| token);

@@ -222,7 +222,7 @@ fn forming_needs_equal_outside_max() {
 }
 
 #[test]
-fn member_with_another_outside_max_is_told() {
+fn another_outside_max_is_named_to_the_caller() {
     let mut world = World::with(&THREE, |options| options.outside_max(Duration::from_secs(11)));
     world.run_until_ready();
     let follower = world.follower();

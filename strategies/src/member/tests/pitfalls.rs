@@ -203,7 +203,7 @@ fn learner_behind_a_long_link_is_ready_under_load() {
     });
 }
 
-/// An append without entries, which a heartbeat provokes, may leave in the turn of the next entries.
+/// An append without entries, which a heartbeat provokes, may leave in the turn of the next ones.
 #[test]
 fn healed_follower_refuses_no_append() {
     let mut world = ready(&THREE);

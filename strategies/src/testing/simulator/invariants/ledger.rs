@@ -7,7 +7,7 @@ use std::{
 
 use crate::{
     Nonce,
-    lock_table::{ClusterTime, Command, Effect, Ended, Grant, LockRequest, Refusal, Seen},
+    lock_table::{ClusterTime, Command, Effect, Grant, LockRequest, Refusal, Seen, Was},
     testing::simulator::coverage::Coverage,
 };
 
@@ -62,9 +62,10 @@ impl Ledger {
     ) {
         assert!(stamp >= self.now, "cluster time fell from {:?} to {stamp:?}", self.now);
         self.now = stamp;
+        let mut is_repeated = false;
         if let Command::Lock(request) = command {
             self.check_lock(request, effects);
-            self.asked.insert(request.nonce);
+            is_repeated = !self.asked.insert(request.nonce);
         }
         for effect in effects {
             match effect {
@@ -113,7 +114,7 @@ impl Ledger {
                 }
                 Effect::Refused { reason, .. } => {
                     self.refused(command, reason);
-                    coverage.refused(reason);
+                    coverage.refused(reason, is_repeated);
                 }
             }
         }
@@ -148,9 +149,9 @@ impl Ledger {
                 let held = self.holders.contains_key(&request.key);
                 assert!(held, "refused as held, though the key is free: {request:?}");
             }
-            Refusal::Spent(ended) => {
+            Refusal::Spent => {
                 let known = self.ended.contains_key(&request.nonce);
-                assert!(known, "refused as {ended:?}, though it never ended: {request:?}");
+                assert!(known, "refused as ended, though it never ended: {request:?}");
             }
             Refusal::Stale | Refusal::Limit { .. } => {}
         }
@@ -193,26 +194,26 @@ impl Ledger {
         self.holders.insert(grant.key.clone(), held);
     }
 
-    fn unlocked(&mut self, key: &Arc<str>, nonce: Nonce, was: Ended, coverage: &mut Coverage) {
+    fn unlocked(&mut self, key: &Arc<str>, nonce: Nonce, was: Was, coverage: &mut Coverage) {
         let holds = self.holders.get(key).filter(|held| held.nonce == nonce);
-        assert_eq!(holds.is_some(), was == Ended::Held, "an unlock frees its own nonce alone");
+        assert_eq!(holds.is_some(), was == Was::Held, "an unlock frees its own nonce alone");
         match was {
-            Ended::Held => {
+            Was::Held => {
                 self.holders.remove(key);
                 self.ended.insert(nonce, self.now);
             }
-            Ended::Waited => {
+            Was::Waited => {
                 self.waiting.remove(&nonce);
                 self.ended.insert(nonce, self.now);
             }
-            Ended::Unknown => {
+            Was::Unknown => {
                 // Withdrawn before its LOCK arrived, or forgotten long ago: over in both cases.
                 self.ended.insert(nonce, self.now);
                 if !self.asked.contains(&nonce) {
                     coverage.reach("withdrawal before its LOCK");
                 }
             }
-            Ended::Unlocked | Ended::Withdrawn | Ended::Expired => {}
+            Was::Ended => {}
         }
     }
 
@@ -223,13 +224,13 @@ impl Ledger {
 }
 
 impl Coverage {
-    fn refused(&mut self, reason: &Refusal) {
+    fn refused(&mut self, reason: &Refusal, is_repeated: bool) {
         match reason {
             Refusal::Stale => self.reach("stale LOCK refused"),
-            Refusal::Spent(Ended::Unlocked) => self.reach("repeated nonce after its unlock"),
+            Refusal::Spent if is_repeated => self.reach("repeated nonce after its unlock"),
             Refusal::Limit { .. } => self.reach("limit reached"),
-            Refusal::Spent(Ended::Withdrawn) => self.reach("LOCK after its withdrawal"),
-            Refusal::Spent(_) | Refusal::Held => {}
+            Refusal::Spent => self.reach("LOCK after its withdrawal"),
+            Refusal::Held => {}
         }
     }
 }
@@ -262,7 +263,7 @@ mod tests {
     #[test]
     fn a_refusal_without_a_cause_is_seen() {
         assert!(refused(Refusal::Held).is_err_and(|what| what.contains("the key is free")));
-        let spent = refused(Refusal::Spent(Ended::Unlocked));
+        let spent = refused(Refusal::Spent);
         assert!(spent.is_err_and(|what| what.contains("never ended")));
     }
 }

@@ -10,8 +10,8 @@ use super::{Acquisition, Invariants, Ledger};
 use crate::{
     Lock, Nonce, Owner,
     lock_table::{
-        Bound, ClusterTime, Command, Effect, Ended, Grant, LockRequest, ProcessId, Refusal, Seen,
-        Wait,
+        Bound, ClusterTime, Command, Effect, Grant, LockRequest, ProcessId, Refusal, Seen, Wait,
+        Was,
     },
     testing::{
         redis_server::{Reply, Run, Server, Verb},
@@ -270,9 +270,9 @@ impl Scripts {
         let unlocked = own.filter(|_| ends);
         if let Some(nonce) = unlocked {
             let was = match &*word {
-                "held" => Ended::Held,
-                _ if before.queue.contains(&nonce) => Ended::Waited,
-                _ => Ended::Unknown,
+                "held" => Was::Held,
+                _ if before.queue.contains(&nonce) => Was::Waited,
+                _ => Was::Unknown,
             };
             effects.push(Effect::Unlocked { key: key.clone(), nonce, process: None, was });
         }
@@ -379,7 +379,7 @@ fn word(reply: &Reply) -> String {
 fn refusal(word: &str) -> Option<Refusal> {
     Some(match word {
         "held" => Refusal::Held,
-        "spent" => Refusal::Spent(Ended::Unlocked),
+        "spent" => Refusal::Spent,
         "stale" => Refusal::Stale,
         "waiters" => Refusal::Limit { what: Bound::WaitersPerKey, limit: 0 },
         "nonces" => Refusal::Limit { what: Bound::Nonces, limit: 0 },
