@@ -33,9 +33,9 @@ const IN_FLIGHT_MAX: usize = 1024;
 /// How many bytes the library gathers for one write: about eight requests, which the server runs
 /// while the next are encoded. Larger writes were slower.
 const WRITE_BYTES: usize = 4096;
-/// How often one poll of the library's driver reads: by itself it reads until nothing is left, and
-/// a stranger may publish faster than this process reads.
-const READS_MAX: u32 = 16;
+/// How many bytes one poll of the library's driver reads: by itself it reads until nothing is left,
+/// and a stranger may publish faster than this process reads.
+const READ_BYTES: usize = 128 * 1024;
 
 /// A request and its reply.
 pub(super) type Replied = (Request, Value);
@@ -72,7 +72,7 @@ impl Pipeline {
             .set_push_sender(push);
         let connected = MultiplexedConnection::new_with_config(
             &handshake.login,
-            Paced { stream, reads: 0 },
+            Paced { stream, read: 0 },
             config,
         )
         .await;
@@ -191,10 +191,11 @@ impl Pipeline {
     }
 }
 
-/// A stream of which one poll reads [`READS_MAX`] times. Then it wakes the task to be polled again.
+/// A stream of which one poll reads about [`READ_BYTES`]. Then it wakes the task to be polled
+/// again.
 struct Paced {
     stream: Box<dyn Stream>,
-    reads: u32,
+    read: usize,
 }
 
 impl AsyncRead for Paced {
@@ -203,14 +204,18 @@ impl AsyncRead for Paced {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let read = if self.reads < READS_MAX {
-            Pin::new(&mut self.stream).poll_read(context, buffer)
-        } else {
+        if self.read >= READ_BYTES {
+            self.read = 0;
             context.waker().wake_by_ref();
-            Poll::Pending
-        };
-        self.reads = if read.is_pending() { 0 } else { self.reads + 1 };
-        read
+            return Poll::Pending;
+        }
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
+        self.read += buffer.filled().len() - before;
+        if polled.is_pending() {
+            self.read = 0;
+        }
+        polled
     }
 }
 
