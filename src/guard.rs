@@ -43,8 +43,8 @@ use crate::{keepalive::KeepAlive, lease::Hold};
 pub struct Guard {
     hold: Arc<Hold>,
     keepalive: Option<KeepAlive>,
-    /// Ends with the guard, and not with a task of the keep-alive that is still to be aborted: a
-    /// strategy unlocks what is watched when it closes.
+    /// It ends with the guard. The aborted task of the keep-alive can outlive the guard, and a
+    /// closing strategy unlocks every watched lock.
     watch: LossWatch,
     /// Whether dropping unlocks.
     armed: bool,

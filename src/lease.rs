@@ -64,7 +64,7 @@ impl Hold {
         if state.lost.is_some() { None } else { state.lock.deadline() }
     }
 
-    /// The state at `now`, after a loss was noted that was reported, or that the deadline shows.
+    /// The state at `now`, after noting a loss that the strategy reported, or the deadline implies.
     fn look(&self, now: Instant) -> MutexGuard<'_, State> {
         let reported = self.watch.cause();
         let state = self.state();
@@ -75,16 +75,16 @@ impl Hold {
         }
     }
 
-    /// Notes a loss, and counts, logs and notifies the first. Its cause stays; only a force-unlock
-    /// before the deadline is a better one.
+    /// Notes a loss. The first one is counted, logged and notified, and its cause stays: only a
+    /// force-unlock before the deadline replaces it.
     fn note<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
         cause: LossCause,
     ) -> MutexGuard<'a, State> {
         let earlier = state.lost;
-        let is_better = |it| it == LossCause::Ended && cause == LossCause::Forced;
-        if state.ended || !earlier.is_none_or(is_better) {
+        let is_replaced = |it| it == LossCause::Ended && cause == LossCause::Forced;
+        if state.ended || !earlier.is_none_or(is_replaced) {
             return state;
         }
         state.lost = Some(cause);

@@ -261,7 +261,7 @@ fn loss_that_a_drop_finds_is_counted() {
         drop((lost, locker.lock("held").await.unwrap()));
         tokio::time::sleep(ms(150)).await;
         drop(expired);
-        // Its reply is behind those of the UNLOCKs.
+        // Redis replies to it after the UNLOCKs.
         locker.inspect("lost").await.unwrap();
         locker.close().await;
     });

@@ -282,13 +282,13 @@ async fn loss_that_an_extension_finds_first_is_logged_once() {
     proxy.delay_replies(Duration::ZERO);
     assert!(proxy.sever() > 0);
     events.wait_for("message=redis available again").await;
-    // Its reply comes in a turn after that of the loss.
+    // Its reply comes in a later turn than the loss.
     locker.inspect("k").await.unwrap();
     let losses = events.with("message=lock lost");
     assert_eq!(losses.len(), 1, "{losses:?}");
 }
 
-/// No granting side reports it.
+/// No granting side reports this loss.
 #[tokio::test]
 async fn loss_by_the_deadline_is_logged_once() {
     let (_alone, events, _recording) = recorded().await;

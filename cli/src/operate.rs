@@ -90,7 +90,7 @@ fn token(text: &str) -> Result<u64, &'static str> {
 pub(crate) fn list(args: ListArgs) -> Result<ExitCode, Failure> {
     run(&args.server, async |locker| {
         let is_filtered = args.filter.is_set();
-        // Not `--limit`: a Redis reads as many keys of the database in one step.
+        // Not `--limit`: a Redis scans that many keys of the database in a step.
         let mut options = ListOptions::default().prefix(&*args.prefix).limit(PAGE_MAX);
         // Two pages can have one key.
         let (mut seen, mut unreadable, mut table) = (BTreeSet::new(), 0, Table::default());

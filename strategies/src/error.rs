@@ -66,9 +66,9 @@ pub enum Error {
     #[error("this handle is closed: open a new one")]
     Closed,
 
-    /// This handle has failed for good: its consensus member stopped on a broken invariant, on an
-    /// entry of an unknown version, or because another process runs under its name. *Did it take
-    /// effect?* Perhaps; the lease's end frees the key. *May I retry?* On a new handle.
+    /// This handle has failed for good: its consensus member stopped on a broken invariant, or
+    /// because another process runs under its name. *Did it take effect?* Perhaps; the lease's end
+    /// frees the key. *May I retry?* On a new handle.
     #[error("this handle has failed: {cause}")]
     Failed {
         /// The cause. It is a part of the text, and so not the `source()`.

@@ -57,7 +57,7 @@ struct Signal {
     /// The first cause, with the note of a force-unlock.
     lost: OnceLock<(LossCause, Option<Arc<str>>)>,
     raised: Notify,
-    /// By the strategy, or by a holder that found the loss first.
+    /// Whether the strategy, or a holder that found the loss first, has logged it.
     is_logged: AtomicBool,
 }
 
@@ -172,7 +172,8 @@ impl LossWatch {
         Self { signal: Arc::default(), registered: None }
     }
 
-    /// Observes the loss as long as this or another watch is registered.
+    /// An observer of the same loss. It does not keep the lock watched: it learns of a loss only
+    /// while this watch, or another of the lock, lives.
     #[must_use]
     pub fn observer(&self) -> Self {
         Self { signal: self.signal.clone(), registered: None }
@@ -198,8 +199,8 @@ impl LossWatch {
         self.signal.lost.get()?.1.clone()
     }
 
-    /// Notes that its holder, which has found that the lock is lost, logs that. `false` if it is
-    /// logged already, or the strategy has reported it.
+    /// Claims the log event of a loss that the holder found. `false` if the loss was logged, or the
+    /// strategy has reported it.
     #[must_use]
     pub fn mark_logged(&self) -> bool {
         !self.is_lost() && self.signal.mark_logged()

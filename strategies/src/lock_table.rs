@@ -57,8 +57,8 @@ pub(crate) use self::key::digest as key_digest;
 pub use self::snapshot::SnapshotError;
 pub use self::{
     command::{
-        Bound, ClusterTime, Command, Effect, Grant, LockRequest, ProcessId, Refusal, Seen, Wait,
-        Was,
+        Bound, ClusterTime, Command, Effect, Grant, LockRequest, PriorState, ProcessId, Refusal,
+        Seen, Wait,
     },
     config::TableConfig,
     nonces::{FORGOTTEN_PER_STEP, Known},

@@ -169,8 +169,8 @@ impl ListOptions {
         Self { prefix: prefix.into(), ..self }
     }
 
-    /// How many entries a page has, 1 to [`PAGE_MAX`]. A `Redis` reads as many keys of the database
-    /// in one step, so a small limit makes many steps.
+    /// How many entries a page has, 1 to [`PAGE_MAX`]. A `Redis` scans this many keys of the
+    /// database in a step: a small limit needs many steps.
     #[must_use]
     pub fn limit(self, limit: usize) -> Self {
         Self { limit, ..self }

@@ -19,7 +19,7 @@ pub(crate) struct Assignment {
     pub(crate) instance: u32,
     /// The socket of the protected resources.
     pub(crate) store: PathBuf,
-    /// Of its strategy.
+    /// The URL of its strategy.
     pub(crate) url: String,
 }
 

@@ -37,7 +37,7 @@ impl Role {
         Ok((role, line))
     }
 
-    /// Starts one that says nothing unasked.
+    /// Starts a role that prints only replies.
     pub(crate) fn silent(arguments: &[&str]) -> Result<Self, Failed> {
         let mut process = Command::new(std::env::current_exe()?)
             .args(arguments)
@@ -49,7 +49,7 @@ impl Role {
         Ok(Self { process, output: BufReader::new(output), arguments })
     }
 
-    /// What it says next.
+    /// Reads its next line.
     fn line(&mut self) -> Result<String, Failed> {
         let mut line = String::new();
         self.output.read_line(&mut line)?;
@@ -59,7 +59,7 @@ impl Role {
         }
     }
 
-    /// Its reply to a command.
+    /// Sends a command and returns the reply.
     pub(crate) fn ask(&mut self, what: &str) -> Result<String, Failed> {
         writeln!(self.process.stdin.as_mut().expect("its standard input is piped"), "{what}")?;
         self.line()

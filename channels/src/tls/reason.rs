@@ -57,7 +57,8 @@ pub(super) fn of_certificate(error: &CertificateError) -> String {
         CertificateError::UnknownIssuer | CertificateError::BadSignature => {
             format!("certificate of an unknown authority: {NOT_OF_CA}")
         }
-        // Without the present time: a log has one line of each text in ten seconds.
+        // The texts do not contain the present time: the log has one line of each text in ten
+        // seconds.
         CertificateError::ExpiredContext { not_after, .. } => {
             format!("certificate expired at {}: this machine's clock?", date(*not_after))
         }

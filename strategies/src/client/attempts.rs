@@ -1,4 +1,4 @@
-//! The fate of each send of one request.
+//! The sends of one request.
 
 use super::command::{Cause, Copies, Fate};
 use crate::Instant;

@@ -134,7 +134,7 @@ pub(crate) enum Output {
     /// An acquisition was unlocked by this process.
     Released {
         lock: Lock,
-        /// It was lost before, which no caller learns.
+        /// The UNLOCK of a dropped guard found that the lock was lost.
         is_loss: bool,
     },
     /// Nothing that was granted to this process with this token or a smaller one can be relied on.

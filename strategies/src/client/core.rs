@@ -93,7 +93,7 @@ impl Core {
                 }
             }
             Call::Check { lock } => self.check_late_watch(lock),
-            // Its reply, which no caller reads, lets the driver forget it.
+            // No caller reads the reply: it makes the driver forget the caller.
             Call::Abandon { id } => self.end(now, Subject::Query(id), |_| Reply::Ended),
             Call::Close { until, watched } => self.close(now, until, watched),
         }

@@ -330,7 +330,7 @@ impl Shared {
 
 fn send(replies: &mut BTreeMap<CallId, oneshot::Sender<Reply>>, id: CallId, reply: Reply) {
     if let Some(sender) = replies.remove(&id) {
-        // Dropped, if its caller has left.
+        // A caller whose future was dropped has closed the channel.
         let _ = sender.send(reply);
     }
 }

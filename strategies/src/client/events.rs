@@ -147,14 +147,15 @@ impl Core {
                 (false, Some((_, note))) => self.lose(nonce, &held, Some(note)),
                 (false, None) => {
                     let was_taken = !held.revoke();
-                    // Of a dropped guard. A loss by its deadline, or by the closing, it has noted.
-                    let goes_unnoticed = |own: &Request| {
+                    // A dropped guard reports nothing more. A loss by the deadline or by a close
+                    // was noted before.
+                    let is_of_dropped_guard = |own: &Request| {
                         own.callers.is_empty() && !own.attempts.is_unsettled() && !self.closing
                     };
                     let is_loss = !was_held
                         && was_taken
                         && now < held.deadline
-                        && request.as_deref().is_some_and(goes_unnoticed);
+                        && request.as_deref().is_some_and(is_of_dropped_guard);
                     self.outputs.push(Output::Released { lock: held.lock(nonce), is_loss });
                 }
             }

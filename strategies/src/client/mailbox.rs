@@ -15,7 +15,7 @@ use crate::Lock;
 pub(crate) enum Mail {
     Call {
         call: Call,
-        /// Of the caller that waits.
+        /// The waiting caller, and where its reply goes.
         reply: Option<(CallId, oneshot::Sender<Reply>)>,
     },
     /// Withdraws every wait, unlocks these, and ends within the request timeout.

@@ -211,7 +211,10 @@ fn nonce_names_one_request() {
     assert!(is_refused(&mut core));
     sent(&mut core, 0);
     core.call(at(1), Call::Withdraw { nonce: nonce(1) });
-    assert!(matches!(replies(&mut core)[..], [(1, Reply::Ended)]), "to the caller that has left");
+    assert!(
+        matches!(replies(&mut core)[..], [(1, Reply::Ended)]),
+        "to the caller that has withdrawn"
+    );
     assert!(is_refused(&mut core));
     core.handle(at(3), Event::Unlocked { nonce: nonce(1), held: true });
     take(&mut core, 3);

@@ -13,7 +13,8 @@ use tokio::sync::Notify;
 use crate::{
     Clock, Drift, Error, Holds, Instant, Lock, Nonce, Owner,
     lock_table::{
-        ClusterTime, Command, Effect, Grant, LockTable, ProcessId, TableConfig, Was, key_digest,
+        ClusterTime, Command, Effect, Grant, LockTable, PriorState, ProcessId, TableConfig,
+        key_digest,
     },
     not_held,
     sync::{Mutex, MutexGuard},
@@ -156,10 +157,10 @@ impl Access<'_> {
                     tracing::info!(%nonce, token, "lease expired");
                     self.lose(key, *nonce, true);
                 }
-                Effect::Unlocked { key, nonce, was: Was::Held, .. } => {
+                Effect::Unlocked { key, nonce, was: PriorState::Held, .. } => {
                     self.lose(key, *nonce, false);
                 }
-                Effect::Unlocked { key, nonce, was: Was::Waited, .. }
+                Effect::Unlocked { key, nonce, was: PriorState::Waited, .. }
                 | Effect::Dropped { key, nonce, .. } => {
                     self.forget(*nonce);
                     self.notify_head(key);

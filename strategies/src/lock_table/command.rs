@@ -127,7 +127,7 @@ pub enum Effect {
         /// The sender of its latest LOCK or EXTEND; `None` if it neither held nor waited.
         process: Option<ProcessId>,
         /// The state of the nonce before.
-        was: Was,
+        was: PriorState,
     },
     /// The reply to an EXTEND.
     Extended {
@@ -216,14 +216,14 @@ pub enum Bound {
 
 /// The state of a nonce when an UNLOCK arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Was {
+pub enum PriorState {
     /// It held the key.
     Held,
     /// It waited.
     Waited,
     /// It had ended before.
     Ended,
-    /// The table does not know it, or for another key.
+    /// The table does not know it, or it holds or waits for another key.
     Unknown,
 }
 

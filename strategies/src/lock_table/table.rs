@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     acquisition::{Acquisition, Waiter, lease_ms},
-    command::{Bound, ClusterTime, Command, Effect, LockRequest, ProcessId, Refusal, Was},
+    command::{Bound, ClusterTime, Command, Effect, LockRequest, PriorState, ProcessId, Refusal},
     config::{FIRST_TOKEN_MAX, TIME_MAX, TableConfig},
     index::Index,
     key::Key,
@@ -164,7 +164,7 @@ impl LockTable {
                 self.grant_next(&key, effects);
             }
             (Some(Known::Holds), Some(row)) if row.is_held_by(nonce) => {
-                unlocked(Was::Held, Some(row.holder.acquisition.process));
+                unlocked(PriorState::Held, Some(row.holder.acquisition.process));
                 if planted!(NoHandOff) {
                     while let Some((&head, _)) = row.queue.first_key_value() {
                         let waiter = self.index.dequeue(row, head);
@@ -176,12 +176,12 @@ impl LockTable {
             }
             (Some(Known::Waits { position }), Some(row)) if row.queue.contains_key(&position) => {
                 let waiter = self.index.dequeue(row, position);
-                unlocked(Was::Waited, Some(waiter.acquisition.process));
+                unlocked(PriorState::Waited, Some(waiter.acquisition.process));
                 self.end_nonce(nonce, forget);
             }
-            (Some(Known::Ended), _) => unlocked(Was::Ended, None),
+            (Some(Known::Ended), _) => unlocked(PriorState::Ended, None),
             (known, _) => {
-                unlocked(Was::Unknown, None);
+                unlocked(PriorState::Unknown, None);
                 if known.is_none() && !forget {
                     self.nonces.withdraw_unknown(nonce, self.now, self.config.nonces_max);
                 }

@@ -1,4 +1,4 @@
-//! The content of a log entry. Its version is that of the frame that brought it.
+//! The content of a log entry. The frame that brought it carries the version.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};

@@ -53,8 +53,8 @@ pub(super) struct Group {
     clock: Option<LeaderClock>,
     /// Submitted commands.
     commands: Vec<Command>,
-    /// The other incarnations whose calls the entries that this leader applied have decided, or
-    /// whose locks they ended.
+    /// The other incarnations whose calls completed, or whose locks ended, by entries that this
+    /// leader applied.
     commit_recipients: BTreeSet<u64>,
     /// The highest commit index sent to each peer.
     advertised_commit: BTreeMap<u64, u64>,
@@ -276,7 +276,8 @@ impl Group {
     }
 
     /// The engine takes its election timeout from the thread's random source at each change of
-    /// term. Here it is a pure function of incarnation, term and role, so that a seed replays.
+    /// term. Here it is a pure function of incarnation, term and role. The seed determines the
+    /// incarnation, so that a seed replays.
     fn pin_election_timeout(&mut self) {
         let raft = &mut self.raw.raft;
         let (min, max) = self.timing.election_ticks;

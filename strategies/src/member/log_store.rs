@@ -170,7 +170,7 @@ impl Storage for VolatileLog {
         Ok(self.start.0 + self.entries.len() as u64)
     }
 
-    /// No member requests a snapshot of its own accord, and so none from an index on.
+    /// No member calls `request_snapshot`, so the index is always 0.
     fn snapshot(&self, _request_index: u64, _to: u64) -> raft::Result<Snapshot> {
         self.wanted.set(self.snapshot.is_none());
         self.snapshot.clone().ok_or_else(|| StorageError::SnapshotTemporarilyUnavailable.into())

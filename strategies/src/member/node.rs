@@ -244,7 +244,8 @@ impl Node {
 
     /// Reports that the leader changed or was lost, and a snapshot once there is a leader to ask.
     fn follow_leader(&mut self, now: Instant) {
-        // A member that joins has nothing to ask, and no reply reaches it, before its snapshot.
+        // Before its snapshot a joining member has an empty table, and its requests get no reply:
+        // it reports no leader.
         let joined = self.group.as_ref().filter(|group| group.halves().next().is_some());
         let leader = joined.and_then(Group::leader);
         let longest = self.timing.longest_election();

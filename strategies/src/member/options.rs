@@ -177,7 +177,7 @@ impl MemberOptions {
     /// Each is of at most `lease`, 1 ms to 24 h. Longer ones are refused with
     /// [`Error::InvalidOptions`], also the default of 10 s where `lease` is shorter: extend them as
     /// needed. Off by default. Every member must have the same value: to shorten it, stop all
-    /// members, and start them after the former time.
+    /// members, wait for the former value, then start them.
     ///
     /// Such a holder does not learn that its group has lost its majority. So a group that is
     /// formed, even the very first, grants nothing for `lease` and the clocks' drift. A call with

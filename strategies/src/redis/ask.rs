@@ -51,7 +51,7 @@ impl Asking {
             let mut replies = pin!(connection.send_packed_commands(&pipe, 0, N));
             let replies = tokio::select! {
                 replies = &mut replies => replies,
-                // Its last act may have been to deliver them.
+                // The driver may have delivered them before it ended.
                 () = driver => replies.await,
             };
             Ok(replies?.try_into().expect("a reply to each question"))

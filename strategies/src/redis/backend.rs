@@ -246,7 +246,7 @@ impl Backend {
             reason += &self.encoder.names.remedy_for_type(key);
         }
         let text = format!("Redis at {address} refused the request{}: {reason}", request.for_key());
-        // Of a type that another program wrote, each is logged: it concerns one key.
+        // Each WRONGTYPE is logged: most concern one key.
         if error.code() == "WRONGTYPE" || refusal.is_logged(now, &mut self.next_logs) {
             tracing::warn!(error = text, "redis refused a request");
         }
@@ -352,8 +352,8 @@ impl ClientBackend for Backend {
             // Without a cause, since the next attempt to connect begins at once.
             events.push(Event::Down { cause: None });
         } else if self.connection.is_to_be_tested(now) {
-            // No caller has this id, and no call this key. In a Cluster, an error reply names the
-            // node that serves the slot now; another one has the server's time.
+            // No caller has this id, and no call this key. Its reply has the server's time. In a
+            // Cluster, an error reply names the node that serves the slot now.
             self.send(now, Request::Command(Command::Inspect { id: 0, key: "".into() }));
         }
         Ok(())

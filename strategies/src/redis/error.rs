@@ -176,7 +176,7 @@ impl Refusal {
         Self::of(error.code())
     }
 
-    /// Whether to log it: of those that pass and of the permanent ones, one every ten seconds.
+    /// Whether to log it: one passing and one permanent refusal in ten seconds.
     /// Other requests may succeed in between; with a full memory, unlocks do.
     pub(super) fn is_logged(self, now: Instant, next: &mut [Instant; 2]) -> bool {
         let next = match self {

@@ -53,7 +53,7 @@ impl Names {
         format!("; another program wrote it: remove it by DEL \"{name}\"")
     }
 
-    /// The same where one of the names of a key is of another type: the error does not say which.
+    /// The remedy for WRONGTYPE: the error does not say which name of the key has another type.
     pub(super) fn remedy_for_type(&self, key: &str) -> String {
         let prefix = self.prefix(bucket(key));
         let (prefix, key) = (prefix.as_bytes().escape_ascii(), key.as_bytes().escape_ascii());

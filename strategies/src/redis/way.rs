@@ -30,7 +30,7 @@ pub(super) fn dial(
         return Err(invalid("TLS".into(), "a host: a Unix socket has no TLS"));
     }
     let asking = |login: &RedisConnectionInfo| Asking {
-        // The error of a HELLO keeps its code, that of an AUTH does not.
+        // An error of HELLO keeps its code, an error of AUTH does not.
         login: login.clone().set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name(),
         transport: transport.clone(),
     };

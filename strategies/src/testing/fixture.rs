@@ -57,8 +57,7 @@ pub trait Fixture: Send + Sync {
         Duration::from_secs(20)
     }
 
-    /// The time within which free keys must have left the granting side, 15 s by default (the
-    /// contract sweeps every 10 s).
+    /// The time within which free keys must have left the granting side, 15 s by default.
     fn sweep(&self) -> Duration {
         Duration::from_secs(15)
     }

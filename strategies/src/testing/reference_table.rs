@@ -8,7 +8,7 @@ use crate::{
     DURATION_MAX, Inspection, Nonce,
     lock_table::{
         Bound, ClusterTime, Command, Effect, FORGOTTEN_PER_STEP, Grant, Known, LockRequest,
-        LockTable, ProcessId, Refusal, Seen, Sizes, TableConfig, Wait, Was,
+        LockTable, PriorState, ProcessId, Refusal, Seen, Sizes, TableConfig, Wait,
     },
 };
 
@@ -267,7 +267,7 @@ impl ReferenceTable {
             Some(at) if self.acquisitions[at].request.key == *key => {
                 let ended = self.acquisitions.remove(at);
                 let held = ended.granted.is_some();
-                let was = if held { Was::Held } else { Was::Waited };
+                let was = if held { PriorState::Held } else { PriorState::Waited };
                 out.push(unlocked(was, Some(ended.request.process)));
                 if !forget {
                     self.ended.push((self.now, nonce));
@@ -276,9 +276,12 @@ impl ReferenceTable {
                     self.promote(key, out);
                 }
             }
-            Some(_) => out.push(unlocked(Was::Unknown, None)),
+            Some(_) => out.push(unlocked(PriorState::Unknown, None)),
             None => {
-                out.push(unlocked(if has_ended { Was::Ended } else { Was::Unknown }, None));
+                out.push(unlocked(
+                    if has_ended { PriorState::Ended } else { PriorState::Unknown },
+                    None,
+                ));
                 if !has_ended && !forget && self.full() {
                     self.floor = Some(self.now);
                 } else if !has_ended && !forget {

@@ -8,7 +8,7 @@ use std::{
 use gaggle_strategies::{
     lock::{Nonce, Owner},
     lock_table::{
-        ClusterTime, Command, Effect, LockRequest, LockTable, ProcessId, Refusal, Seen, Was,
+        ClusterTime, Command, Effect, LockRequest, LockTable, PriorState, ProcessId, Refusal, Seen,
     },
     testing::ReferenceTable,
 };
@@ -205,9 +205,9 @@ impl Past {
             Effect::Unlocked { nonce, was, .. } => {
                 self.ended[usize::from(client_of(*nonce))] = true;
                 match was {
-                    Was::Waited => seen::WAITER_WITHDRAWN,
-                    Was::Unknown => seen::UNLOCK_BEFORE_LOCK,
-                    Was::Held | Was::Ended => return,
+                    PriorState::Waited => seen::WAITER_WITHDRAWN,
+                    PriorState::Unknown => seen::UNLOCK_BEFORE_LOCK,
+                    PriorState::Held | PriorState::Ended => return,
                 }
             }
             Effect::Extended { nonce, held: Some(_), .. } => {

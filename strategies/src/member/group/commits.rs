@@ -50,7 +50,7 @@ impl Group {
         !self.commit_recipients.is_empty()
     }
 
-    /// Advertises the commit index to the members noted, unless it was sent to them already.
+    /// Advertises the commit index to its recipients, unless it was sent to them already.
     pub(in crate::member) fn advertise_commit(&mut self) {
         let committed = self.raw.raft.raft_log.committed;
         for peer in mem::take(&mut self.commit_recipients) {

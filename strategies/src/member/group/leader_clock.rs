@@ -13,7 +13,7 @@ use crate::{
 pub(super) const STAMP_EVERY: Duration = Duration::from_millis(500);
 
 /// How long a nonce that may be forgotten can wait for a stamp.
-pub(super) const SWEEP_EVERY: Duration = Duration::from_secs(10);
+pub(super) const FORGET_WITHIN: Duration = Duration::from_secs(10);
 
 /// While nonces are overdue to be forgotten, a stamp goes out this often: one step forgets a
 /// limited number, so that none stops a member for long.
@@ -67,7 +67,7 @@ impl LeaderClock {
         let stamp = wanted.then(|| next(STAMP_EVERY));
         let forget = table.next_forget().map(|at| {
             let backlog = at <= last;
-            if backlog { next(FORGET_EVERY) } else { at.max(next(SWEEP_EVERY)) }
+            if backlog { next(FORGET_EVERY) } else { at.max(next(FORGET_WITHIN)) }
         });
         let due = [expiry, stamp, forget].into_iter().flatten().min();
         due.filter(|due| *due <= TIME_MAX)
@@ -169,7 +169,7 @@ mod tests {
             assert_eq!(due(&(table.clone(), clock)), Some(latest + 10), "it is overdue");
         }
         clock.stamped(ClusterTime(forget - 1));
-        assert_eq!(due(&(table, clock)), Some(forget + 9_999), "sweeps are 10 s apart");
+        assert_eq!(due(&(table, clock)), Some(forget + 9_999), "10 s apart");
     }
 
     #[test]

@@ -96,9 +96,10 @@ impl Node {
             self.frames_dropped += 1;
             return;
         };
-        // A peer proves its name, not its incarnation: one name has one vote.
-        let is_anothers = group.roster().get(&header.from).is_some_and(|name| name != from);
-        if is_anothers || !self.roster.record_frame(now, header.from, &mut self.timers) {
+        // The channel proves the sender's name, not its incarnation: a member must not vote as
+        // another.
+        let is_forged = group.roster().get(&header.from).is_some_and(|name| name != from);
+        if is_forged || !self.roster.record_frame(now, header.from, &mut self.timers) {
             self.frames_dropped += 1;
             return;
         }

@@ -66,8 +66,8 @@ impl Leadership {
     /// The group has no leader from now on.
     pub(super) fn expect_leader(now: Instant, longest: Duration, timers: &mut Timers) {
         timers.set(Timer::LeaderlessAsk, now.after(LEADERLESS_ASKS));
-        let patience = LEADERLESS.max(longest.saturating_mul(4));
-        timers.set(Timer::LeaderlessResign, now.after(patience));
+        let limit = LEADERLESS.max(longest.saturating_mul(4));
+        timers.set(Timer::LeaderlessResign, now.after(limit));
     }
 
     /// The group was left.
@@ -83,11 +83,11 @@ mod tests {
     #[test]
     fn slow_elections_are_waited_for() {
         let at = |seconds| Instant::default().after(Duration::from_secs(seconds));
-        for (longest, patience) in [(300, 3), (12_000, 48)] {
+        for (longest, limit) in [(300, 3), (12_000, 48)] {
             let mut timers = Timers::default();
             Leadership::expect_leader(at(0), Duration::from_millis(longest), &mut timers);
             let resigns = |seconds| timers.has_expired(Timer::LeaderlessResign, at(seconds));
-            assert_eq!((resigns(patience - 1), resigns(patience)), (false, true));
+            assert_eq!((resigns(limit - 1), resigns(limit)), (false, true));
         }
     }
 }

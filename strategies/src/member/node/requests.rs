@@ -9,7 +9,7 @@ use crate::{
         call::Until,
         command::{Cause, Command as Request, Copies, Fate},
     },
-    lock_table::{Command, Effect, Grant, LockRequest, Refusal, Seen, Wait, Was},
+    lock_table::{Command, Effect, Grant, LockRequest, PriorState, Refusal, Seen, Wait},
     wait::whole_ms,
 };
 
@@ -119,7 +119,7 @@ fn event(effect: &Effect, process: ProcessId) -> Option<Event> {
             })
         }
         Effect::Unlocked { nonce, was, .. } => {
-            Some(Event::Unlocked { nonce: *nonce, held: *was == Was::Held })
+            Some(Event::Unlocked { nonce: *nonce, held: *was == PriorState::Held })
         }
         Effect::Extended { nonce, process: of, request, held } if *of == process => {
             let token = held.map(|(token, _)| token);

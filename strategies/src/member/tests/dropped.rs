@@ -185,9 +185,9 @@ fn only_leaders_snapshot_pieces_count() {
     }
 }
 
-/// A channel proves names, not incarnations: else one member could vote for all.
+/// A channel proves names, not incarnations: otherwise one member could vote for all.
 #[test]
-fn no_member_speaks_for_another() {
+fn frame_under_the_incarnation_of_another_is_dropped() {
     let mut reader = Reader::new();
     let (leader, append) = (reader.leader.clone(), reader.append(|_| {}));
     let ends = [leader.as_str(), reader.follower.as_str()];

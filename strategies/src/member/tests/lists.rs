@@ -76,7 +76,7 @@ fn list_without_a_member_is_warned_of() {
 
 /// The group decides who its members are, not the list of one of them.
 #[test]
-fn wrong_list_of_one_keeps_no_other_out() {
+fn wrong_list_of_one_member_blocks_no_other() {
     let mut world = restarted(&["a", "c"]);
     world.run_until_ready();
     while world.leader() != Some("c".into()) {

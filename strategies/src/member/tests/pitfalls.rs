@@ -104,7 +104,7 @@ fn lost_snapshot_does_not_block_a_follower() {
     }
 }
 
-/// What a follower missed leaves in appends of which each fits a frame.
+/// Missed entries are sent in appends, each of which fits into a frame.
 #[test]
 fn missed_entries_may_exceed_a_frame() {
     let mut world = World::with(&THREE, |options| options.compaction(5_000, 2_500));

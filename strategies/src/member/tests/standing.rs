@@ -202,7 +202,7 @@ fn newcomer_pledged_elsewhere_is_refused() {
     assert_eq!(world.group(&leader).learners(), [77]);
 }
 
-/// Before its snapshot a member that joins has an empty table, of which it must say nothing.
+/// Before its snapshot a joining member has an empty table, and must not answer from it.
 #[test]
 fn joining_member_has_no_leader_before_its_snapshot() {
     let mut world = ready(&THREE);

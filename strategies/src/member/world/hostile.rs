@@ -21,7 +21,7 @@ pub struct Hostilities {
     pub frames: u64,
     /// Frames that the nodes counted as dropped.
     pub dropped: u64,
-    /// Nodes that ended because the log held what they cannot apply.
+    /// Nodes that ended by themselves: another process keeps their name.
     pub ended: u64,
 }
 

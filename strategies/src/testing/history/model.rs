@@ -48,7 +48,7 @@ pub enum ModelKind {
     /// holder's deadline promises nothing, and for a Redis that lost its memory.
     Fenced,
     /// **Expiry from the deadline on**: a hold may end by itself, but not before its holder's
-    /// deadline (contract, rule 2). A change of leader or a sweep may delay the end without bound.
+    /// deadline (contract, rule 2). A change of leader may delay the end without bound.
     ///
     /// Sound for a strategy while clock rates differ by no more than the drift that its deadlines
     /// allow for; for Redis also only while it keeps its memory and its wall clock is not stepped.

@@ -16,8 +16,8 @@ const SETTLED_WITHIN: u64 = 20_000 * MS;
 const REPLY_WITHIN: u64 = 200_000 * MS;
 /// Beyond the end of a lease: a stamp ends it (contract, rule 3).
 const ENDED_WITHIN: u64 = 1_000 * MS;
-/// Nonces are forgotten at least every ten seconds.
-const SWEPT_WITHIN: u64 = 12_000 * MS;
+/// Beyond the ten seconds within which nonces are forgotten.
+const FORGOTTEN_WITHIN: u64 = 12_000 * MS;
 const COMPACTED_WITHIN: u64 = 1_000 * MS;
 /// Beyond the way of a request and its reply in a calm network, and a heartbeat.
 const ROUND_TRIP: Duration = Duration::from_millis(300);
@@ -77,7 +77,7 @@ impl World {
         if self.plan.seed.is_multiple_of(8) {
             let memory = self.plan.options.nonce_memory_ms * MS * 102 / 100;
             // A frame that was held up brings a nonce when it comes.
-            let end = self.now() + self.plan.network.spike_max + memory + SWEPT_WITHIN;
+            let end = self.now() + self.plan.network.spike_max + memory + FORGOTTEN_WITHIN;
             let forgotten = self.run_until(end, Self::has_forgotten);
             assert!(forgotten, "not healed: nonces are remembered for too long\n{}", self.state());
         }

@@ -30,7 +30,7 @@ pub(super) use self::{
 use super::{coverage::Coverage, random::mixed, recorder::Op};
 use crate::{
     Instant, Lock, Nonce,
-    lock_table::{Command, Effect, LockTable, Sizes, Was},
+    lock_table::{Command, Effect, LockTable, PriorState, Sizes},
     member::machine::{GroupView, Machine},
 };
 
@@ -208,11 +208,13 @@ impl Invariants {
             }
             Effect::Granted(grant) => self.granted.extend(op(&grant.nonce)),
             // A lock that a process unlocks for a dropped caller had no holder.
-            Effect::Unlocked { nonce, was: Was::Held, .. } if self.believed.contains(nonce) => {
+            Effect::Unlocked { nonce, was: PriorState::Held, .. }
+                if self.believed.contains(nonce) =>
+            {
                 self.freed.extend(op(nonce));
             }
             // So was one that was read too late to be used, and given back.
-            Effect::Unlocked { nonce, was: Was::Held, .. } => {
+            Effect::Unlocked { nonce, was: PriorState::Held, .. } => {
                 self.queued.extend(op(nonce).map(|op| (op, *nonce, false)));
             }
             _ => {}
@@ -240,7 +242,7 @@ impl Invariants {
             let of_key = |key: &str| heads.iter().find(|(other, _)| **other == *key);
             let head = |key: &str| of_key(key).map(|(_, nonce)| *nonce);
             let released_late = |effect: &Effect| {
-                matches!(effect, Effect::Unlocked { nonce, was: Was::Held, .. }
+                matches!(effect, Effect::Unlocked { nonce, was: PriorState::Held, .. }
                     if !believed.contains(nonce))
             };
             if of_command.iter().any(released_late) {

@@ -166,14 +166,14 @@ fn permanent_refusals_are_logged_every_ten_seconds() {
         log.with("redis refused a request").len()
     };
     let permission = "-ERR The user executing the script can't run this command or subcommand\r\n";
-    // One that passes hides no permanent one.
+    // A passing refusal suppresses no permanent one.
     assert_eq!(refuse("-OOM command not allowed\r\n"), 1);
     assert_eq!([permission; 3].map(&mut refuse), [2, 2, 3]);
-    // Each of these is for a key of its own.
+    // WRONGTYPE concerns one key: each one is logged.
     assert_eq!(["-WRONGTYPE Operation\r\n"; 2].map(refuse), [4, 5]);
 }
 
-/// A script reads six names, and its error says none of them.
+/// A script reads six names, and its error names none.
 #[test]
 fn wrong_type_asks_for_the_type_of_every_name() {
     let mut lab = Lab::up();
@@ -221,7 +221,7 @@ fn malformed_publications_are_warned_of_once() {
 
 /// A stranger may publish faster than this process reads.
 #[test]
-fn flood_of_publications_ends_no_turn() {
+fn flood_of_publications_does_not_extend_a_turn() {
     let mut lab = Lab::up();
     let push = format!(">3\r\n$7\r\nmessage\r\n$1\r\nt\r\n{}", bulk(&"?".repeat(100)));
     let count = (1 << 20) / push.len();

@@ -7,7 +7,7 @@ use std::{
 
 use crate::{
     Nonce,
-    lock_table::{ClusterTime, Command, Effect, Grant, LockRequest, Refusal, Seen, Was},
+    lock_table::{ClusterTime, Command, Effect, Grant, LockRequest, PriorState, Refusal, Seen},
     testing::simulator::coverage::Coverage,
 };
 
@@ -194,26 +194,26 @@ impl Ledger {
         self.holders.insert(grant.key.clone(), held);
     }
 
-    fn unlocked(&mut self, key: &Arc<str>, nonce: Nonce, was: Was, coverage: &mut Coverage) {
+    fn unlocked(&mut self, key: &Arc<str>, nonce: Nonce, was: PriorState, coverage: &mut Coverage) {
         let holds = self.holders.get(key).filter(|held| held.nonce == nonce);
-        assert_eq!(holds.is_some(), was == Was::Held, "an unlock frees its own nonce alone");
+        assert_eq!(holds.is_some(), was == PriorState::Held, "an unlock frees its own nonce alone");
         match was {
-            Was::Held => {
+            PriorState::Held => {
                 self.holders.remove(key);
                 self.ended.insert(nonce, self.now);
             }
-            Was::Waited => {
+            PriorState::Waited => {
                 self.waiting.remove(&nonce);
                 self.ended.insert(nonce, self.now);
             }
-            Was::Unknown => {
+            PriorState::Unknown => {
                 // Withdrawn before its LOCK arrived, or forgotten long ago: over in both cases.
                 self.ended.insert(nonce, self.now);
                 if !self.asked.contains(&nonce) {
                     coverage.reach("withdrawal before its LOCK");
                 }
             }
-            Was::Ended => {}
+            PriorState::Ended => {}
         }
     }
 

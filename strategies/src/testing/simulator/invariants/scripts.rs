@@ -10,8 +10,8 @@ use super::{Acquisition, Invariants, Ledger};
 use crate::{
     Lock, Nonce, Owner,
     lock_table::{
-        Bound, ClusterTime, Command, Effect, Grant, LockRequest, ProcessId, Refusal, Seen, Wait,
-        Was,
+        Bound, ClusterTime, Command, Effect, Grant, LockRequest, PriorState, ProcessId, Refusal,
+        Seen, Wait,
     },
     testing::{
         redis_server::{Reply, Run, Server, Verb},
@@ -270,9 +270,9 @@ impl Scripts {
         let unlocked = own.filter(|_| ends);
         if let Some(nonce) = unlocked {
             let was = match &*word {
-                "held" => Was::Held,
-                _ if before.queue.contains(&nonce) => Was::Waited,
-                _ => Was::Unknown,
+                "held" => PriorState::Held,
+                _ if before.queue.contains(&nonce) => PriorState::Waited,
+                _ => PriorState::Unknown,
             };
             effects.push(Effect::Unlocked { key: key.clone(), nonce, process: None, was });
         }
