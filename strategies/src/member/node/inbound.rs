@@ -160,6 +160,11 @@ impl Node {
         let admitted = members.is_some_and(|members| members.values().any(|name| name == from));
         if !admitted && !self.formation.admits(from) {
             self.formation.warn_of_stranger(from);
+            if self.group.is_some() {
+                // Those that a nameless group does not admit must form no other beside it.
+                let body = self.presence(0, 0);
+                self.outbox.post_named(from, header.from, &body);
+            }
             return;
         }
         let is_long = presence.members.len() > MEMBERS_MAX;

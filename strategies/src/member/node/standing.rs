@@ -90,7 +90,7 @@ impl Node {
         self.outbox.post_named(name, incarnation, &body);
     }
 
-    fn presence(&mut self, challenge: u64, echo: u64) -> Body {
+    pub(super) fn presence(&mut self, challenge: u64, echo: u64) -> Body {
         let members = match self.formation.members() {
             Members::Named(names) => names.iter().map(ToString::to_string).collect(),
             Members::Sized(_) => Vec::new(),

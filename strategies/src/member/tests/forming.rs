@@ -49,6 +49,20 @@ fn nameless_group_keeps_its_names() {
     world.must_lock("q", "k", 1);
 }
 
+/// They would grant every key a second time.
+#[test]
+fn surplus_processes_form_no_group_of_their_own() {
+    let mut world = World::empty(MemberOptions::sized("test", 3));
+    ["p", "q", "r"].iter().for_each(|name| world.start(name));
+    world.run_until_ready();
+    ["s", "t", "u"].iter().for_each(|name| world.start(name));
+    for _ in 0..500 {
+        world.run(10);
+        let outside = ["s", "t", "u"].iter().all(|name| world.status(name).group.is_none());
+        assert!(outside, "there are two groups");
+    }
+}
+
 #[test]
 fn majority_elects_a_leader() {
     for (names, losses) in [(&THREE[..], 1), (&FIVE[..], 2)] {
