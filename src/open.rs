@@ -154,8 +154,7 @@ fn explained(scheme: &'static Scheme, error: OpenError) -> OpenError {
     match field {
         option if scheme.options.contains(&option) => scheme.invalid(option, problem),
         "cluster" => scheme.invalid_url(format!("the cluster's name: {problem}")),
-        "members" if scheme.options.contains(&"peers") => scheme.invalid("peers", problem),
-        "url" => scheme.invalid_url(format!("the address of the Redis: {problem}")),
+        "members" => scheme.invalid("peers", problem),
         _ => error,
     }
 }

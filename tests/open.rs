@@ -230,3 +230,28 @@ async fn option_refused_by_the_strategy_is_named() {
         other => panic!("{other:?}"),
     }
 }
+
+/// The strategy or the channel refuses it.
+#[tokio::test]
+async fn refused_field_is_named_as_in_the_url() {
+    let cluster = "x".repeat(65);
+    let files = "tls_ca=/none&tls_cert=/none&tls_key=/none";
+    for (url, problem) in [
+        (
+            format!("gaggle+memory://{cluster}?name=a&members=a"),
+            "invalid URL: the cluster's name: the limit is 1 to 64 bytes; ",
+        ),
+        (
+            format!("gaggle+redis://127.0.0.1:1?cluster={cluster}&name=a&members=a"),
+            "option cluster: 65 bytes, the limit is 1 to 64; ",
+        ),
+        ("rediss://127.0.0.1:1?tls_ca=/none".into(), "option tls_ca: /none: No such file"),
+        (
+            format!("gaggle+tcp://127.0.0.1:0?cluster=c&name=a&peers=a@127.0.0.1:1&{files}"),
+            "option tls_ca: /none: No such file",
+        ),
+    ] {
+        let error = open(&url).await.unwrap_err().to_string();
+        assert!(error.starts_with(problem), "{error}");
+    }
+}
