@@ -14,9 +14,7 @@ use crate::{
 const SETTLED_WITHIN: u64 = 20_000 * MS;
 /// Beyond the longest wait and the leases before it.
 const REPLY_WITHIN: u64 = 200_000 * MS;
-/// Beyond the end of a lease: a stamp ends it (contract, rule 3).
-const ENDED_WITHIN: u64 = 1_000 * MS;
-/// Beyond the ten seconds within which nonces are forgotten.
+/// Beyond the ten seconds within which nonces are forgotten, and the end of a queue in Redis.
 const FORGOTTEN_WITHIN: u64 = 12_000 * MS;
 const COMPACTED_WITHIN: u64 = 1_000 * MS;
 /// Beyond the way of a request and its reply in a calm network, and a heartbeat.
@@ -63,7 +61,7 @@ impl World {
         assert!(replied, "not healed: a caller never got a reply\n{}", self.state());
         // A lease may have been extended to twice the longest; clocks drift meanwhile.
         let lease = self.plan.work.lease_ms.1 * 2 * MS * 102 / 100;
-        let end = self.now() + lease + self.queue_expiry() + ENDED_WITHIN;
+        let end = self.now() + lease + self.queue_expiry() + FORGOTTEN_WITHIN;
         let free = self.run_until(end, Self::is_free);
         assert!(
             free,
