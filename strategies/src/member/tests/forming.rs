@@ -1,18 +1,14 @@
 //! How groups form, and who may belong to them.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use gaggle_channels::testing::Events;
 
 use super::{
     FIVE, THREE, ready,
-    world::{World, name_of},
+    world::{LEASE, World, name_of},
 };
-use crate::{
-    MemberOptions, Nonce,
-    client::call::{Call, LockCall, Reply, Until},
-    lock_table::TableConfig,
-};
+use crate::{MemberOptions, client::call::Reply, lock_table::TableConfig};
 
 #[test]
 fn named_processes_form_one_group() {
@@ -237,7 +233,7 @@ fn forming_needs_equal_outside_max() {
 
 #[test]
 fn another_outside_max_is_named_to_the_caller() {
-    let mut world = World::with(&THREE, |options| options.outside_max(Duration::from_secs(11)));
+    let mut world = World::with(&THREE, |options| options.outside_max(LEASE / 2));
     world.run_until_ready();
     let follower = world.follower();
     world.kill(&follower);
@@ -246,23 +242,11 @@ fn another_outside_max_is_named_to_the_caller() {
     world.start(&follower);
     world.run_until_ready();
     assert_eq!(events.with("members differ in outside_max").len(), 1, "{events:?}");
-    let end = world.now.after(Duration::from_secs(1));
-    let caller = world.call(&follower, |id| {
-        Call::Lock(LockCall {
-            id,
-            key: "free".into(),
-            nonce: Nonce::from_u128(1),
-            lease: Duration::from_secs(12),
-            until: Until::At(end),
-            limit: Some(end),
-            tries: false,
-            owner: Arc::default(),
-        })
-    });
+    let caller = world.lock(&follower, "free", 1, 1_000);
     world.run(100);
     match &world.replies[&caller] {
         Reply::Failed(error) => {
-            assert!(error.is_permanent() && error.to_string().contains("11000 ms"), "{error}");
+            assert!(error.is_permanent() && error.to_string().contains("5000 ms"), "{error}");
         }
         reply => panic!("{reply:?}"),
     }

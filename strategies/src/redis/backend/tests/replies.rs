@@ -129,20 +129,22 @@ fn script_refused_in_a_slot_that_moves_is_repeated() {
     assert!(lab.backend.status(0));
 }
 
+/// How many refusals are logged after this reply to a LOCK; then five seconds pass.
+fn logged(log: &Events, lab: &mut Lab, reply: &str) -> usize {
+    lab.submit(lock(1, Until::Now));
+    lab.turn();
+    lab.say(reply);
+    lab.turn();
+    lab.now = lab.now.after(Duration::from_secs(5));
+    log.with("redis refused a request").len()
+}
+
 /// Also where other requests succeed in between.
 #[test]
 fn passing_refusals_are_logged_every_ten_seconds() {
     let (log, _recording) = Events::of_thread();
     let mut lab = Lab::up();
-    let mut refuse = |replies: &str| {
-        lab.submit(lock(1, Until::Now));
-        lab.turn();
-        lab.say(replies);
-        lab.turn();
-        let logged = log.with("redis refused a request").len();
-        lab.now = lab.now.after(Duration::from_secs(5));
-        logged
-    };
+    let mut refuse = |reply| logged(&log, &mut lab, reply);
     // The slot of a Cluster migrates, which is intended.
     assert_eq!(refuse("-TRYAGAIN Multiple keys request during rehashing of slot\r\n"), 0);
     assert_eq!(refuse("-OOM command not allowed\r\n"), 1);
@@ -157,14 +159,7 @@ fn passing_refusals_are_logged_every_ten_seconds() {
 fn permanent_refusals_are_logged_every_ten_seconds() {
     let (log, _recording) = Events::of_thread();
     let mut lab = Lab::up();
-    let mut refuse = |reply: &str| {
-        lab.submit(lock(1, Until::Now));
-        lab.turn();
-        lab.say(reply);
-        lab.turn();
-        lab.now = lab.now.after(Duration::from_secs(5));
-        log.with("redis refused a request").len()
-    };
+    let mut refuse = |reply| logged(&log, &mut lab, reply);
     let permission = "-ERR The user executing the script can't run this command or subcommand\r\n";
     // A passing refusal suppresses no permanent one.
     assert_eq!(refuse("-OOM command not allowed\r\n"), 1);
