@@ -161,7 +161,7 @@ impl Node {
         if !admitted && !self.formation.admits(from) {
             self.formation.warn_of_stranger(from);
             if self.group.is_some() {
-                // Those that a nameless group does not admit must form no other beside it.
+                // It must form no second group, in which it would grant the same keys.
                 let body = self.presence(0, 0);
                 self.outbox.post_named(from, header.from, &body);
             }
