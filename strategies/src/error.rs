@@ -11,9 +11,9 @@ use crate::{MaxWait, Owner, in_prose};
 #[non_exhaustive]
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// `max_wait` was over while another acquisition held the key, or several grants had less than
-    /// half of the lease left and were not extended in time. The second case occurs even on a free
-    /// key, with leases that are short for the network.
+    /// `max_wait` was over while another acquisition held the key, or one or several grants had
+    /// less than half of the lease left and were not extended in time. The second case occurs even
+    /// on a free key, with leases that are short for the network; below 3 ms it occurs at once.
     ///
     /// *Did it take effect?* No: the caller holds nothing and a withdrawal was sent. Until that
     /// arrives, the key may stay locked for at most one lease. *May I retry?* Yes.

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{ledger::KeyLedger, span::Span, tally::Latency, workload::Window};
 
-/// The most spans that one task records, at 48 bytes each. A task that reaches the limit stops, and
+/// The most spans that one task records, at 56 bytes each. A task that reaches the limit stops, and
 /// the run fails: use a shorter one.
 pub const SPANS_MAX: usize = 1 << 21;
 

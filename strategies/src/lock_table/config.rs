@@ -26,10 +26,10 @@ pub struct TableConfig {
     /// channel delays a frame, and short enough that the memory of a busy table stays small.
     pub nonce_memory_ms: u64,
     /// Waiters on one key, 131,072 by default: more than the 100,000 the table is measured at, and
-    /// about 25 MB.
+    /// about 47 MB; 37 MB if none of them times out.
     pub waiters_per_key_max: u64,
     /// Keys held at one time, 1,048,576 by default: the million the table is measured at, and about
-    /// 300 MB with keys of moderate length.
+    /// 400 MB with keys of moderate length.
     pub keys_max: u64,
     /// Nonces held, waiting and remembered together, 2,097,152 by default: a full table of keys and
     /// as many again that are remembered, 35,000 unlocks a second over the 30 s of their memory.
