@@ -7,7 +7,8 @@ use std::{
 };
 
 use gaggle::{
-    Capabilities, Clock, Inspection, KeyedMutex, Lock, LockOptions, Locker, strategies::Local,
+    Capabilities, Clock, Inspection, KeyedMutex, Lock, LockOptions, Locker, MemberStatus,
+    strategies::Local,
 };
 
 struct Counted<M> {
@@ -32,6 +33,12 @@ impl<M: KeyedMutex> KeyedMutex for Counted<M> {
     }
     async fn inspect(&self, key: &str) -> Result<Option<Inspection>, gaggle::Error> {
         self.inner.inspect(key).await
+    }
+    async fn ready(&self) -> Result<(), gaggle::Error> {
+        self.inner.ready().await
+    }
+    fn group_status(&self) -> Option<MemberStatus> {
+        self.inner.group_status()
     }
     fn operator(&self) -> Option<&dyn gaggle::operator::Operator> {
         self.inner.operator()
