@@ -117,7 +117,7 @@ impl Holds {
         self.raise(lock, LossCause::Forced, Some(note))
     }
 
-    fn raise(&self, lost: &Lock, cause: LossCause, note: Option<&Arc<str>>) -> bool {
+    pub(crate) fn raise(&self, lost: &Lock, cause: LossCause, note: Option<&Arc<str>>) -> bool {
         if !self.are_watched() {
             return false;
         }

@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use tokio::sync::Notify;
 
 use crate::{
-    Clock, Drift, Error, Holds, Instant, Lock, Nonce, Owner,
+    Clock, Drift, Error, Holds, Instant, Lock, LossCause, Nonce, Owner,
     lock_table::{
         ClusterTime, Command, Effect, Grant, LockTable, PriorState, ProcessId, TableConfig,
         key_digest,
@@ -80,12 +80,8 @@ impl Shards {
 
     fn lock<'a>(&'a self, shard: &'a Mutex<Shard>) -> Access<'a> {
         let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-        let notifications = Notifications {
-            holds: &self.holds,
-            woken: SmallVec::new(),
-            lost: Vec::new(),
-            forced: None,
-        };
+        let notifications =
+            Notifications { holds: &self.holds, woken: SmallVec::new(), lost: Vec::new() };
         Access { shard, now: self.clock.now(), notifications }
     }
 
@@ -155,10 +151,10 @@ impl Access<'_> {
                 }
                 Effect::Expired { key, nonce, token, .. } => {
                     tracing::info!(%nonce, token, "lease expired");
-                    self.lose(key, *nonce, true);
+                    self.lose(key, *nonce, LossCause::Deadline, None);
                 }
                 Effect::Unlocked { key, nonce, was: PriorState::Held, .. } => {
-                    self.lose(key, *nonce, false);
+                    self.lose(key, *nonce, LossCause::Ended, None);
                 }
                 Effect::Unlocked { key, nonce, was: PriorState::Waited, .. }
                 | Effect::Dropped { key, nonce, .. } => {
@@ -176,9 +172,9 @@ impl Access<'_> {
         self.step(&Command::Unlock { key: key.clone(), nonce, forget: true });
     }
 
-    /// Ends a grant of another caller, after the table was advanced.
+    /// Ends a grant of another caller. The first cause of a loss stays.
     pub(super) fn force_unlock(&mut self, key: &Arc<str>, nonce: Nonce, note: Arc<str>) {
-        self.notifications.forced = Some((nonce, note));
+        self.lose(key, nonce, LossCause::Forced, Some(note));
         self.unlock(key, nonce);
     }
 
@@ -188,12 +184,12 @@ impl Access<'_> {
     }
 
     /// Ends a lease: of a watched lock, or of a grant that its call has not seen.
-    fn lose(&mut self, key: &Arc<str>, nonce: Nonce, is_expired: bool) {
+    fn lose(&mut self, key: &Arc<str>, nonce: Nonce, cause: LossCause, note: Option<Arc<str>>) {
         self.forget(nonce);
         if self.notifications.holds.are_watched() {
             // Whatever its token.
             let lost = Lock::new(key.clone(), nonce, u64::MAX, None);
-            self.notifications.lost.push((lost, is_expired));
+            self.notifications.lost.push((lost, cause, note));
         }
     }
 
@@ -218,20 +214,14 @@ impl Access<'_> {
 struct Notifications<'a> {
     holds: &'a Holds,
     woken: SmallVec<[Arc<Notify>; 2]>,
-    /// With whether the lease has expired.
-    lost: Vec<(Lock, bool)>,
-    /// The loss that is an operator's, with the process and the reason.
-    forced: Option<(Nonce, Arc<str>)>,
+    /// With the process and the reason of a force-unlock.
+    lost: Vec<(Lock, LossCause, Option<Arc<str>>)>,
 }
 
 impl Drop for Notifications<'_> {
     fn drop(&mut self) {
-        for (lock, is_expired) in &self.lost {
-            match &self.forced {
-                Some((forced, note)) if *forced == lock.nonce() => self.holds.force(lock, note),
-                _ if *is_expired => self.holds.expire(lock),
-                _ => self.holds.lose(lock),
-            };
+        for (lock, cause, note) in &self.lost {
+            self.holds.raise(lock, *cause, note.as_ref());
         }
         self.woken.iter().for_each(|call| call.notify_one());
     }
