@@ -90,6 +90,11 @@ impl Nonces {
             };
             self.known.remove(&nonce);
         }
+        // The memory of a burst is freed, in steps that many pushes pay for.
+        let capacity = self.ended.capacity();
+        if capacity > FORGOTTEN_PER_STEP && self.ended.len() < capacity / 4 {
+            self.ended.shrink_to(capacity / 2);
+        }
         self.floor = self.floor.filter(|floor| !outdated(*floor, now, memory_ms));
     }
 
@@ -121,4 +126,22 @@ impl Nonces {
 /// The one rule of age, so that accepting and forgetting are complementary.
 const fn outdated(at: ClusterTime, now: ClusterTime, memory_ms: u64) -> bool {
     at.after(memory_ms).0 < now.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_of_a_burst_is_freed() {
+        let mut nonces = Nonces::default();
+        (0..100_000).for_each(|nonce| nonces.end(Nonce::from_u128(nonce), ClusterTime(0)));
+        // The last nonces, as on a member that is never idle.
+        (0..).find(|_| {
+            nonces.purge(ClusterTime(2), 1);
+            nonces.ended.len() <= FORGOTTEN_PER_STEP
+        });
+        let capacity = nonces.ended.capacity();
+        assert!(capacity <= 8 * FORGOTTEN_PER_STEP, "{capacity}");
+    }
 }
