@@ -1,6 +1,7 @@
 //! `gaggle bench`: runs the workloads of [`gaggle_workloads`] on the selected locks.
 
 mod args;
+mod chart;
 mod child;
 mod crew;
 mod machine;

@@ -20,7 +20,6 @@
 //!
 //! No stable API.
 
-mod chart;
 mod contender;
 mod figures;
 mod ledger;
@@ -31,7 +30,6 @@ mod tally;
 mod workload;
 
 pub use self::{
-    chart::{Bar, BarChart, Series},
     contender::{Bare, Contender, Failed, NoLock},
     figures::{Broken, Figures, Spread},
     recorder::SPANS_MAX,

@@ -9,37 +9,37 @@ use svg::{
 
 /// One bar.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Bar {
+pub(super) struct Bar {
     /// Its name.
-    pub label: String,
+    pub(super) label: String,
     /// Its length.
-    pub value: f64,
+    pub(super) value: f64,
     /// The text behind it.
-    pub text: String,
+    pub(super) text: String,
     /// Whether it has the colour of this project's locks.
-    pub ours: bool,
+    pub(super) ours: bool,
 }
 
 /// Bars of the same unit.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Series {
+pub(super) struct Series {
     /// The name of the measurement.
-    pub title: String,
+    pub(super) title: String,
     /// The unit, and whether more or less is better.
-    pub note: String,
+    pub(super) note: String,
     /// From top to bottom.
-    pub bars: Vec<Bar>,
+    pub(super) bars: Vec<Bar>,
 }
 
 /// Several series in one picture.
 #[derive(Clone, Debug, PartialEq)]
-pub struct BarChart {
+pub(super) struct BarChart {
     /// The heading.
-    pub title: String,
+    pub(super) title: String,
     /// The conditions of the measurement.
-    pub subtitle: String,
+    pub(super) subtitle: String,
     /// From top to bottom.
-    pub series: Vec<Series>,
+    pub(super) series: Vec<Series>,
 }
 
 const WIDTH: f64 = 860.0;
@@ -100,8 +100,7 @@ impl Series {
 
 impl BarChart {
     /// The chart as SVG.
-    #[must_use]
-    pub fn svg(&self) -> String {
+    pub(super) fn svg(&self) -> String {
         let heights: f64 = self.series.iter().map(Series::height).sum();
         let height = 74.0 + heights + MARGIN;
         let mut picture = Document::new()

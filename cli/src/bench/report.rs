@@ -6,11 +6,12 @@ mod tests;
 use std::path::Path;
 
 use gaggle::strategies::clock::{BootClock, Clock as _};
-use gaggle_workloads::{Bar, BarChart, Figures, Series, Spread};
+use gaggle_workloads::{Figures, Spread};
 use serde_json::json;
 
 use super::{
     args::Args,
+    chart::{Bar, BarChart, Series},
     machine,
     plan::{Case, Plan},
     row::Row,
