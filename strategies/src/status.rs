@@ -34,7 +34,4 @@ pub struct MemberSizes {
     /// Frames dropped because they did not decode, were for another cluster or incarnation, or
     /// broke a rule.
     pub frames_dropped: u64,
-    /// Messages of this member that were not sent because they exceed a frame; 0 unless there is a
-    /// bug in this library.
-    pub overlong: u64,
 }

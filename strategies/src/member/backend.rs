@@ -75,7 +75,7 @@ impl Backend {
     ) -> Self {
         let frame_limit = channel.frame_limit();
         let now = options.clock.now();
-        let mut node = Node::new(channel.name().clone(), options, frame_limit, seed);
+        let mut node = Node::new(channel.name().clone(), options, frame_limit, seed, now);
         if let Some(address) = channel.address() {
             node.listens_on(address);
         }

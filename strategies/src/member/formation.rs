@@ -3,7 +3,8 @@
 //! Forming needs a pledge from every name, and a process pledges to one forming at a time. So two
 //! formings cannot both complete: each needs the pledge of the other's coordinator, who gives it
 //! only after abandoning its own forming, and not at all once its own group exists. A member of a
-//! group pledges to nothing until it has left the group, under a fresh incarnation.
+//! group pledges to nothing until it has left the group, under a fresh incarnation. Without names
+//! only what a process hears of the others keeps it from forming a second group.
 
 mod report;
 #[cfg(test)]
@@ -45,8 +46,6 @@ pub(super) struct Formation {
     phase: Phase,
     /// The greatest token observed so far: a new group begins above it.
     last_token: u64,
-    /// The members that did not pledge to the latest forming of this process.
-    unpledging: BTreeSet<NodeName>,
     reports: Reports,
 }
 
@@ -67,7 +66,6 @@ impl Formation {
             outside_max_ms,
             phase: Phase::Free,
             last_token: 0,
-            unpledging: BTreeSet::new(),
             reports: Reports::default(),
         }
     }
@@ -141,13 +139,8 @@ impl Formation {
         timers: &mut Timers,
     ) {
         if timers.has_expired(Timer::Formation, now) {
-            let unpledged = self.invitation().into_iter().flat_map(|(_, unpledged)| unpledged);
-            self.unpledging = unpledged.map(|(name, _)| name).collect();
             self.phase = Phase::Free;
             timers.stop(Timer::Formation);
-            if !self.unpledging.is_empty() {
-                timers.set(Timer::Formation, now.after(PLEDGE_TTL));
-            }
         }
         if matches!(self.phase, Phase::Free)
             && !timers.is_running(Timer::ExistingGroup, now)
@@ -186,17 +179,13 @@ impl Formation {
                 (all.len() == names.len() && names.first() == Some(&self.name)).then_some(all)
             }
             Members::Sized(size) => {
-                // A group that exists takes newcomers in; they do not form one beside it.
-                let lives = |standing| matches!(standing, Some(Standing::Member(_)));
-                if fresh().any(|(_, peer)| lives(peer.standing)) {
+                // No second group is formed beside one that exists or is about to.
+                let groups =
+                    |standing| matches!(standing, Some(Standing::Member(_) | Standing::Pledged));
+                if fresh().any(|(_, peer)| groups(peer.standing)) {
                     return None;
                 }
-                let (size, pledges) =
-                    (*size as usize, |name: &NodeName| !self.unpledging.contains(name));
-                // Its options may differ: the next forming is without it, if enough others run.
-                if fresh().filter(|(name, _)| pledges(name)).count() + 1 >= size {
-                    all.retain(|name, _| pledges(name));
-                }
+                let size = *size as usize;
                 let chosen: BTreeMap<_, _> = all.into_iter().take(size).collect();
                 let first = chosen.keys().next() == Some(&self.name);
                 (first && chosen.len() == size).then_some(chosen)
@@ -278,26 +267,26 @@ impl Formation {
     /// Takes a pledge. Returns the forming once every member has pledged.
     pub(super) fn pledged(
         &mut self,
+        now: Instant,
         from: &NodeName,
         incarnation: u64,
         id: u128,
+        timers: &Timers,
     ) -> Option<Forming> {
         let Phase::Inviting { forming, pledged } = &mut self.phase else { return None };
         let member = named(forming).any(|(name, i)| name == *from && i == incarnation);
         if forming.id == id && member {
             pledged.insert(from.clone());
         }
-        self.complete()
+        self.complete(now, timers)
     }
 
-    /// The forming to which all members have pledged.
-    pub(super) fn complete(&self) -> Option<Forming> {
-        match &self.phase {
-            Phase::Inviting { forming, pledged } if pledged.len() == forming.members.len() => {
-                Some(forming.clone())
-            }
-            _ => None,
-        }
+    /// The forming to which all members have pledged, unless another group was formed meanwhile.
+    pub(super) fn complete(&self, now: Instant, timers: &Timers) -> Option<Forming> {
+        let Phase::Inviting { forming, pledged } = &self.phase else { return None };
+        let is_complete = pledged.len() == forming.members.len();
+        let is_only = !timers.is_running(Timer::ExistingGroup, now);
+        (is_complete && is_only).then(|| forming.clone())
     }
 }
 

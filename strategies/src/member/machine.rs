@@ -106,11 +106,6 @@ impl Machine {
         self.node().forming()
     }
 
-    /// How many bodies were dropped because they exceed a frame.
-    pub(crate) fn overlong(&self) -> u64 {
-        self.node().sizes(0).overlong
-    }
-
     /// Passes leadership on, if this member leads; whether that has begun.
     pub(crate) fn transfer_leadership(&mut self) -> bool {
         self.driver.backend_mut().node_mut().transfer_leadership()

@@ -24,8 +24,8 @@ use super::{
     formation::{Formation, PRESENCE_EVERY},
     group::{self, Group},
     identity::Identity,
-    options::{MemberOptions, Timing},
-    peers::Peers,
+    options::{MemberOptions, Members, Timing},
+    peers::{FRESH, Peers},
     timers::{Timer, Timers},
     transfers::Transfers,
     wire::{self, Body, RaftMessage, Standing},
@@ -79,12 +79,17 @@ impl Node {
         options: &MemberOptions,
         frame_limit: usize,
         seed: u64,
+        now: Instant,
     ) -> Self {
         let timing = options.timing(frame_limit);
         let outside_max_ms = timing.table.outside_max_ms;
         let mut timers = Timers::default();
         for timer in [Timer::Presence, Timer::SilenceCheck] {
-            timers.set(timer, Instant::default());
+            timers.set(timer, now);
+        }
+        if matches!(options.members, Members::Sized(_)) {
+            // Processes that do not know of each other yet would form a group each.
+            timers.set(Timer::ExistingGroup, now.after(FRESH));
         }
         Self {
             identity: Identity::new(name.clone(), options.owner.clone(), seed),

@@ -29,6 +29,8 @@ use crate::{
     random::mix,
 };
 
+const FRAME_LIMIT: usize = 64 * 1024;
+
 /// A cluster of nodes joined by a network that the test controls: a list of frames, which tests
 /// read, hold and forge one by one. The simulator's network decides the fate of each frame, between
 /// a fixed number of processes, and a test could not state when a frame arrives.
@@ -143,7 +145,8 @@ impl World {
     /// Starts a process under this name, with no memory of an earlier one.
     pub(super) fn start(&mut self, name: &str) {
         self.seeds += 1;
-        let node = Node::new(name_of(name_in(name)), &self.options, 64 * 1024, self.seeds);
+        let node =
+            Node::new(name_of(name_in(name)), &self.options, FRAME_LIMIT, self.seeds, self.now);
         let core = Core::new(profile(&self.options, Policy::Queue), self.seeds);
         self.nodes.insert(name.into(), Process { node, core });
     }
@@ -344,6 +347,7 @@ impl World {
     }
 
     fn send(&mut self, from: &str, to: &str, frame: &[u8]) {
+        assert!(frame.len() <= FRAME_LIMIT, "a frame of {} bytes", frame.len());
         self.sent += 1;
         let dropped = self.drop_one_in.is_some_and(|n| mix(&[self.sent]).is_multiple_of(n));
         if !dropped && !self.cut.contains(&(from.into(), to.into())) {

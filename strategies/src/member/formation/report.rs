@@ -144,11 +144,7 @@ impl Formation {
             Members::Named(names) => names,
             Members::Sized(size) => {
                 let connected = peers.iter().filter(|(name, _)| is_connected(name)).count() + 1;
-                let unpledging = match listed(&self.unpledging) {
-                    names if names.is_empty() => String::new(),
-                    names => format!(", no pledge from {names} (size or outside_max may differ)"),
-                };
-                return format!("{size} processes, {connected} connected{unpledging}");
+                return format!("{size} processes, {connected} connected");
             }
         };
         let others: Vec<&NodeName> = names.iter().filter(|name| **name != self.name).collect();

@@ -71,7 +71,8 @@ impl Node {
                 }
             }
             Body::Pledge { forming } => {
-                if let Some(forming) = self.formation.pledged(from, header.from, forming) {
+                let (them, timers) = (header.from, &self.timers);
+                if let Some(forming) = self.formation.pledged(now, from, them, forming, timers) {
                     self.found(now, &forming, true);
                 }
             }
@@ -85,7 +86,9 @@ impl Node {
     fn take_group_body(&mut self, now: Instant, from: &NodeName, header: &Header<'_>, body: Body) {
         if self.group.is_none() && header.group != 0 {
             self.found_pledged(now, header.group);
-            if self.group.is_none() && matches!(body, Body::Raft(_) | Body::Chunk(_)) {
+            // A process that pledged to another group votes in none until that has ended.
+            let is_free = self.group.is_none() && self.formation.standing() != Standing::Pledged;
+            if is_free && matches!(body, Body::Raft(_) | Body::Chunk(_)) {
                 tracing::info!("joining an existing group");
                 let me = self.identity.incarnation();
                 let group = Group::join(header.group, me, &self.timing);

@@ -29,8 +29,6 @@ pub(super) struct Outbox {
     frame_limit: usize,
     names: BTreeMap<u64, NodeName>,
     bodies: BTreeMap<(Option<NodeName>, u64), Bodies>,
-    /// Bodies that exceeded the frame limit. Every maker of a body keeps it short.
-    overlong: u64,
 }
 
 /// The encoded bodies for one receiver, one behind the other.
@@ -43,7 +41,7 @@ struct Bodies {
 
 impl Outbox {
     pub(super) fn new(cluster: String, frame_limit: usize) -> Self {
-        Self { cluster, frame_limit, names: BTreeMap::new(), bodies: BTreeMap::new(), overlong: 0 }
+        Self { cluster, frame_limit, names: BTreeMap::new(), bodies: BTreeMap::new() }
     }
 
     pub(super) fn cluster(&self) -> &str {
@@ -53,11 +51,6 @@ impl Outbox {
     /// The longest body that always fits into a frame.
     pub(super) fn body_limit(&self) -> usize {
         (self.frame_limit - HEADER_BYTES_MAX) / 2
-    }
-
-    /// How many bodies were dropped because they exceed the frame limit.
-    pub(super) fn overlong(&self) -> u64 {
-        self.overlong
     }
 
     /// Notes whose name an incarnation runs under.
@@ -112,7 +105,7 @@ impl Outbox {
             header.clear();
             wire::encode_onto(&mut header, &fields);
             let bytes_max = self.frame_limit.saturating_sub(header.len());
-            self.overlong += bodies.frames(bytes_max, |bodies| {
+            bodies.frames(bytes_max, |bodies| {
                 let mut frame = Vec::with_capacity(header.len() + bodies.len());
                 frame.extend_from_slice(&header);
                 frame.extend_from_slice(bodies);
@@ -124,29 +117,20 @@ impl Outbox {
 }
 
 impl Bodies {
-    /// Passes on the bodies, as many at a time as fit into `bytes_max`. Returns how many were
-    /// dropped.
-    fn frames(&self, bytes_max: usize, mut frame: impl FnMut(&[u8])) -> u64 {
-        let (mut begun, mut last, mut dropped) = (0, 0, 0);
+    /// Passes on the bodies, as many at a time as fit into `bytes_max`. Every maker of a body keeps
+    /// it that short: a channel refuses a longer frame.
+    fn frames(&self, bytes_max: usize, mut frame: impl FnMut(&[u8])) {
+        let (mut begun, mut last) = (0, 0);
         for &end in &self.ends {
-            let bytes = end - last;
-            if end - begun > bytes_max {
-                if last > begun {
-                    frame(&self.bytes[begun..last]);
-                }
+            if end - begun > bytes_max && last > begun {
+                frame(&self.bytes[begun..last]);
                 begun = last;
-            }
-            if bytes > bytes_max {
-                tracing::warn!(bytes, "a body exceeds the frame limit, dropped");
-                dropped += 1;
-                begun = end;
             }
             last = end;
         }
         if last > begun {
             frame(&self.bytes[begun..last]);
         }
-        dropped
     }
 }
 
@@ -169,9 +153,7 @@ mod tests {
     fn bodies_share_frames_unless_too_long() {
         assert_eq!(frames_of(&["aa", "bb", "c"], 5), ["aabbc"]);
         assert_eq!(frames_of(&["aa", "bb", "c"], 4), ["aabb", "c"]);
-        assert_eq!(frames_of(&["aa", "longer", "bb"], 4), ["aa", "bb"]);
-        assert_eq!(frames_of(&["longer", "aa"], 4), ["aa"]);
-        assert_eq!(frames_of(&["longer"], 4), [""; 0]);
+        assert_eq!(frames_of(&["aa", "longer", "bb"], 4), ["aa", "longer", "bb"]);
         assert_eq!(frames_of(&["full", "b", "cde"], 4), ["full", "bcde"]);
         assert_eq!(frames_of(&[], 4), [""; 0]);
     }
@@ -209,21 +191,6 @@ mod tests {
         let frames = packed(&mut outbox);
         assert_eq!(frames.len(), 1);
         assert!(frames[0].len() <= LIMIT && frames[0].len() > LIMIT - HEADER_BYTES_MAX);
-    }
-
-    #[test]
-    fn bodies_that_fit_no_frame_are_counted() {
-        let mut outbox = outbox(LIMIT);
-        for bytes in [LIMIT, 100, LIMIT + 1] {
-            outbox.post(7, &body(bytes));
-        }
-        assert_eq!(packed(&mut outbox).len(), 1);
-        assert_eq!(outbox.overlong(), 2);
-        outbox.post(7, &body(100));
-        packed(&mut outbox);
-        outbox.post(7, &body(LIMIT));
-        packed(&mut outbox);
-        assert_eq!(outbox.overlong(), 3);
     }
 
     #[test]

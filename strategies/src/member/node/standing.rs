@@ -31,7 +31,6 @@ impl Node {
             log: group.map_or(0, Group::log_len),
             pending,
             frames_dropped: self.frames_dropped,
-            overlong: self.outbox.overlong(),
         }
     }
 

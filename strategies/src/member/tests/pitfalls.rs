@@ -124,7 +124,6 @@ fn missed_entries_may_exceed_a_frame() {
         world.group(&follower).view().commit >= committed
     });
     assert!(ms < 200, "after {ms} ms");
-    assert_eq!(world.node(&leader).sizes(0).overlong, 0);
 }
 
 /// Locks a key, and unlocks the one before by so much.
