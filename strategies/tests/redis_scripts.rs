@@ -72,6 +72,20 @@ async fn force_unlock_leaves_a_later_grant_of_its_nonce() {
     }
 }
 
+/// Contract, Outcomes: the holder keeps its lock.
+#[tokio::test]
+async fn refused_force_unlock_sends_no_notice() {
+    let mut scripts = Scripts::start().await;
+    scripts.lock(1, 60_000, 0, false).await;
+    let token = scripts.tokens().await.0.to_string();
+    let _: Value = scripts.server.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]).await;
+    let arguments = [&hex(1), "c", "topic", "payload", &token];
+    let refused = scripts.try_run(UNLOCK, 2, &arguments).await.unwrap_err();
+    assert_eq!(refused.code(), Some("NOREPLICAS"));
+    assert_eq!(scripts.server.calls("publish").await, 0);
+    assert_eq!(scripts.holder().await, Some(hex(1)));
+}
+
 /// Contract, rule 6: its withdrawal may be forgotten by then.
 #[tokio::test]
 async fn lock_older_than_nonce_memory_is_refused() {

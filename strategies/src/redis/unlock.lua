@@ -24,6 +24,9 @@ local holds = holder == nonce
 local head = holds and call('ZRANGE', KEYS[4], 0, 1)
 
 if holds and ARGV[5] then
+  -- A write without effect: a server that refuses writes refuses the first one of a script, and the
+  -- holder must not be notified of an unlock that is refused.
+  call('ZREM', KEYS[4], '')
   redis.pcall('PUBLISH', ARGV[5], ARGV[6])
 end
 
