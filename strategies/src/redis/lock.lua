@@ -75,6 +75,8 @@ if holder == nonce then
   -- include remaining
   reply = 'again ' .. token .. ' ' .. left
   if copies == 'c' then
+    -- Before the SET, which needs memory.
+    call('DEL', KEYS[6])
     call('SET', KEYS[6], nonce, 'PX', left + memory)
   end
 elseif call('EXISTS', KEYS[2]) == 1 then
