@@ -14,9 +14,8 @@ use tokio::{
 use super::error::ConnectionError;
 use crate::Clock;
 
-/// TCP and TLS may take these parts of an attempt to connect, so that a host that does not reply is
-/// named sooner than a slow server.
-const TCP_PART: u32 = 5;
+/// TLS may take this part of an attempt to connect, so that the rest can show whether the server
+/// speaks it.
 #[cfg(feature = "tls")]
 const TLS_PART: u32 = 3;
 /// Then, whether the server replies without TLS.
@@ -102,15 +101,7 @@ impl Transport {
     pub(super) async fn open(&self, address: &ConnectionAddr) -> io::Result<Dialed> {
         match address {
             ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
-                let patience = self.limit / TCP_PART;
-                let connecting = net::connect((host.as_str(), *port));
-                let Some(stream) = self.within(patience, connecting).await else {
-                    let address = shown(address);
-                    let error =
-                        ConnectionError::unreachable_within(address, "no connection", patience);
-                    return Err(io::Error::other(error));
-                };
-                let stream = stream?;
+                let stream = net::connect((host.as_str(), *port)).await?;
                 stream.set_nodelay(true)?;
                 #[cfg(feature = "tls")]
                 if let Some(TlsWay { client, name }) = &self.tls {
