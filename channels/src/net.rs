@@ -1,33 +1,114 @@
 //! TCP connections to a host that may have several addresses.
 
-use std::{io, net::SocketAddr, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fmt::Debug,
+    io,
+    net::SocketAddr,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
-use futures_util::{StreamExt as _, stream::FuturesUnordered};
+use futures_util::{
+    FutureExt as _, StreamExt as _,
+    future::{BoxFuture, Shared},
+    stream::FuturesUnordered,
+};
 use tokio::{
     net::{TcpStream, ToSocketAddrs, lookup_host},
-    time::timeout,
+    time::{Instant, timeout},
 };
 
 /// How long an address, or another way to a server, waits for the one before (RFC 8305, 5).
 pub const HEAD_START: Duration = Duration::from_millis(250);
 
-/// Connects to a host by the first of its addresses that accepts.
+/// A look-up is begun again after this long, whatever the former one found. Systems give it up
+/// before: 5 s for a name server that does not reply, each of three twice.
+const LOOK_UP_MAX: Duration = Duration::from_secs(30);
+
+type LookUp = Shared<BoxFuture<'static, Result<Vec<SocketAddr>, String>>>;
+
+/// The look-ups whose results no attempt has taken yet, by host, and when each began.
+static LOOK_UPS: Mutex<BTreeMap<String, (Instant, LookUp)>> = Mutex::new(BTreeMap::new());
+
+/// Connects to a host by the first of its addresses that accepts, in an attempt that its caller
+/// ends after `limit`.
 ///
 /// The next address is tried when one has failed, or after 250 ms: one that does not reply keeps no
 /// other from being tried.
 ///
 /// # Errors
 ///
-/// Those of the look-up, or the failure of the last attempt.
+/// Those of [`look_up`], or the failure of the last attempt.
 ///
 /// # Cancel safety
 ///
-/// Dropping the future ends all attempts.
-pub async fn connect(host: impl ToSocketAddrs) -> io::Result<TcpStream> {
-    race(lookup_host(host).await?).await
+/// Dropping the future ends all attempts. A look-up continues.
+pub async fn connect(
+    host: impl ToSocketAddrs + Debug + Send + 'static,
+    limit: Duration,
+) -> io::Result<TcpStream> {
+    race(look_up(host, limit).await?.into_iter()).await
 }
 
-pub(crate) async fn race(addresses: impl Iterator<Item = SocketAddr>) -> io::Result<TcpStream> {
+/// Looks up the addresses of a host, for at most four fifths of an attempt to connect.
+///
+/// A look-up outlives its attempt, and the next attempts of this process await the same one: it
+/// occupies a thread until it ends, and with a name server that does not reply it takes longer than
+/// an attempt.
+///
+/// # Errors
+///
+/// Those of the system, or that the limit has passed.
+///
+/// # Cancel safety
+///
+/// Dropping the future leaves the look-up to the next caller.
+pub async fn look_up(
+    host: impl ToSocketAddrs + Debug + Send + 'static,
+    limit: Duration,
+) -> io::Result<Vec<SocketAddr>> {
+    let name = format!("{host:?}");
+    let pending = pending(&name, async { Ok(lookup_host(host).await?.collect()) });
+    let found = timeout(limit * 4 / 5, pending).await;
+    let found = found.map_err(|_| io::Error::other("its host was not found in time"))?;
+    look_ups().remove(&name);
+    found.map_err(io::Error::other)
+}
+
+/// The look-up of this name, which is begun unless there is one.
+fn pending(
+    name: &str,
+    look_up: impl Future<Output = io::Result<Vec<SocketAddr>>> + Send + 'static,
+) -> LookUp {
+    let begin = || {
+        let task = tokio::spawn(look_up);
+        let found = async {
+            let found = task.await.unwrap_or_else(|error| Err(error.into()));
+            found.map_err(|error| error.to_string())
+        };
+        (Instant::now(), found.boxed().shared())
+    };
+    let mut look_ups = look_ups();
+    look_ups.retain(|_, (begun, _)| begun.elapsed() < LOOK_UP_MAX);
+    look_ups.entry(name.to_owned()).or_insert_with(begin).1.clone()
+}
+
+fn look_ups() -> MutexGuard<'static, BTreeMap<String, (Instant, LookUp)>> {
+    LOOK_UPS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Makes the next look-up of a host find this address after `delay`, as if the first name server
+/// did not reply.
+#[cfg(any(test, feature = "testing"))]
+pub fn delay_look_up(host: impl Debug, address: SocketAddr, delay: Duration) {
+    drop(pending(&format!("{host:?}"), async move {
+        tokio::time::sleep(delay).await;
+        Ok(vec![address])
+    }));
+}
+
+async fn race(addresses: impl Iterator<Item = SocketAddr>) -> io::Result<TcpStream> {
     let mut failed = None;
     let mut attempts = FuturesUnordered::new();
     for address in addresses {
@@ -89,6 +170,28 @@ mod tests {
         let stream = race(addresses.into_iter()).await.unwrap();
         assert_eq!(stream.peer_addr().unwrap(), addresses[0]);
         assert!(timeout(HEAD_START, second.accept()).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn next_attempt_awaits_the_look_up_of_the_last() {
+        const ATTEMPT: Duration = Duration::from_millis(500);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        delay_look_up("slow.test:7", address, ATTEMPT);
+        let error = connect("slow.test:7", ATTEMPT).await.unwrap_err();
+        assert_eq!(error.to_string(), "its host was not found in time");
+        let stream = connect("slow.test:7", ATTEMPT).await.unwrap();
+        assert_eq!((stream.peer_addr().unwrap(), look_ups().len()), (address, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn look_up_that_never_ends_is_begun_again() {
+        let host = "127.0.0.1:7";
+        let looked_up = pending(&format!("{host:?}"), std::future::pending());
+        connect(host, LIMIT).await.unwrap_err();
+        tokio::time::advance(LOOK_UP_MAX).await;
+        assert_eq!(look_up(host, LIMIT).await.unwrap(), [host.parse().unwrap()]);
+        assert!(looked_up.peek().is_none());
     }
 
     #[tokio::test]

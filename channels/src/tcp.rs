@@ -58,7 +58,6 @@ use crate::{Channel, ChannelError, Counters, NodeName, Received, check_length, i
 /// | frame | 1 MiB | bounds the memory that a peer can occupy |
 /// | outgoing queue per peer | 8,192 frames, 64 MiB | a peer that does not read costs memory |
 /// | incoming queue | 65,536 frames, 64 MiB | a busy group sends while the receiver stalls |
-/// | look-up of a peer's host | 15 s | a name server that does not reply costs 5 s |
 /// | connect | 1 s | a dead host must not delay the next attempt |
 /// | handshake and hello | 2 s, 64 KiB | bounds the cost of an unauthenticated connection |
 /// | connections before the hello | 8 per address, 128 of non-peers | the oldest is closed |

@@ -1,6 +1,7 @@
 //! The connection of a Redis channel: publishes batches, reads pushes, and is made again.
 
 use std::{
+    net::SocketAddr,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -10,8 +11,8 @@ use std::{
 
 use rand::RngExt;
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ConnectionInfo, ProtocolVersion, PushInfo, PushKind, Value,
-    aio::MultiplexedConnection,
+    AsyncConnectionConfig, Client, Cmd, ConnectionInfo, ProtocolVersion, PushInfo, PushKind,
+    RedisFuture, Value, aio::MultiplexedConnection, io::AsyncDNSResolver,
 };
 use tokio::{
     sync::{Notify, mpsc},
@@ -23,7 +24,7 @@ use super::{
     error::{CONNECT_TIMEOUT, ConnectionError, SILENCE_MAX},
     topics,
 };
-use crate::{QUEUE_BYTES, Received};
+use crate::{QUEUE_BYTES, Received, net};
 
 const OUTGOING_FRAMES_MAX: usize = 16_384;
 /// How many frames one batch publishes at most.
@@ -41,6 +42,22 @@ pub(super) struct Server {
     /// For errors and events.
     address: String,
     pub(super) topics: Topics,
+}
+
+/// Look-ups that outlive an attempt to connect.
+struct Resolver;
+
+impl AsyncDNSResolver for Resolver {
+    fn resolve<'a, 'b: 'a>(
+        &'a self,
+        host: &'b str,
+        port: u16,
+    ) -> RedisFuture<'a, Box<dyn Iterator<Item = SocketAddr> + Send + 'a>> {
+        Box::pin(async move {
+            let found = net::look_up((host.to_owned(), port), CONNECT_TIMEOUT).await?;
+            Ok(Box::new(found.into_iter()) as Box<_>)
+        })
+    }
 }
 
 /// A subscribed connection, and the frames to publish on it.
@@ -92,6 +109,7 @@ impl Server {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(Some(SILENCE_MAX))
+            .set_dns_resolver(Resolver)
             .set_push_sender(move |push: PushInfo| {
                 if push.kind == PushKind::Disconnection {
                     ended.notify_one();

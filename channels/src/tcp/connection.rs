@@ -38,9 +38,6 @@ pub(crate) const DATA: u8 = 1;
 /// Four bytes of length, as the receiver's codec reads them, and the kind.
 const HEAD_BYTES: usize = 5;
 
-/// A name server that does not reply costs 5 s, twice by default, before the system gives up. A
-/// look-up that is abandoned keeps its thread.
-const LOOKUP_TIMEOUT: Duration = Duration::from_secs(15);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const OUTGOING_FRAMES_MAX: usize = 8_192;
 /// Of the handshake of TLS and both hellos together.
@@ -72,9 +69,17 @@ pub(super) async fn dial(shared: Arc<Shared>, peer: NodeName) {
 }
 
 async fn connect(shared: &Shared, peer: &NodeName, address: &str) -> Option<Stream> {
-    let stream = match reach(lookup_host(address)).await {
-        Ok(stream) => stream,
-        Err(reason) => {
+    let connecting = net::connect(address.to_owned(), CONNECT_TIMEOUT);
+    let stream = match timeout(CONNECT_TIMEOUT, connecting).await {
+        Ok(Ok(stream)) => stream,
+        unreached => {
+            let reason = match unreached {
+                Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                    "connection refused".into()
+                }
+                Ok(Err(error)) => error.to_string(),
+                _ => "no connection in time".into(),
+            };
             // A peer that does not run may be intended: logged once, and no warning.
             if shared.note_failure(peer, address, &reason)
                 && let Some(suppressed) = shared.gate.logs(&format!("{peer}: {reason}"))
@@ -96,24 +101,6 @@ async fn connect(shared: &Shared, peer: &NodeName, address: &str) -> Option<Stre
         tracing::warn!(%peer, address, reason, suppressed, "cannot connect to a peer");
     }
     None
-}
-
-/// Connects to an address that the look-up finds, or says why not.
-async fn reach<A: Iterator<Item = SocketAddr>>(
-    lookup: impl Future<Output = io::Result<A>>,
-) -> Result<TcpStream, String> {
-    let found = match timeout(LOOKUP_TIMEOUT, lookup).await {
-        Ok(found) => found.map_err(|error| error.to_string())?,
-        Err(_) => return Err("its host was not found in time".into()),
-    };
-    match timeout(CONNECT_TIMEOUT, net::race(found)).await {
-        Ok(Ok(stream)) => Ok(stream),
-        Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            Err("connection refused".into())
-        }
-        Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err("no connection in time".into()),
-    }
 }
 
 /// The dialling side: says hello first.
@@ -344,35 +331,4 @@ pub(crate) fn head(mark: u8, bytes: usize) -> [u8; HEAD_BYTES] {
     let length = u32::try_from(bytes + 1).expect("frames are limited to far less");
     let [a, b, c, d] = length.to_be_bytes();
     [a, b, c, d, mark]
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)] // a test that meets an error has failed
-
-    use std::{future::pending, iter};
-
-    use tokio::time::resume;
-
-    use super::*;
-
-    /// A name server that does not reply costs 5 s before the next one is asked.
-    #[tokio::test(start_paused = true)]
-    async fn peer_is_reached_after_a_slow_look_up() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let lookup = async {
-            sleep(Duration::from_secs(5)).await;
-            // The connection itself takes real time.
-            resume();
-            Ok(iter::once(address))
-        };
-        assert_eq!(reach(lookup).await.unwrap().peer_addr().unwrap(), address);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn look_up_without_a_reply_is_named() {
-        let reason = reach(pending::<io::Result<iter::Empty<SocketAddr>>>()).await.unwrap_err();
-        assert_eq!(reason, "its host was not found in time");
-    }
 }

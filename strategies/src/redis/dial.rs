@@ -101,7 +101,7 @@ impl Transport {
     pub(super) async fn open(&self, address: &ConnectionAddr) -> io::Result<Dialed> {
         match address {
             ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
-                let stream = net::connect((host.as_str(), *port)).await?;
+                let stream = net::connect((host.clone(), *port), self.limit).await?;
                 stream.set_nodelay(true)?;
                 #[cfg(feature = "tls")]
                 if let Some(TlsWay { client, name }) = &self.tls {
@@ -112,7 +112,8 @@ impl Transport {
                         Some(Err(error)) => Err(tls_failed(address, &error)),
                         // A Redis may wait for the end of what it takes for a command.
                         None => {
-                            let plain = self.within(self.limit / PLAIN_PART, is_plain(host, *port));
+                            let patience = self.limit / PLAIN_PART;
+                            let plain = self.within(patience, is_plain(host, *port, patience));
                             let address = shown(address);
                             Err(io::Error::other(match plain.await {
                                 Some(true) => ConnectionError::NoTls { address },
@@ -197,8 +198,8 @@ pub(super) async fn tls_at(peer: Option<SocketAddr>) -> Option<ConnectionError> 
 
 /// Whether a server replies to a command without TLS, if by an error.
 #[cfg(feature = "tls")]
-async fn is_plain(host: &str, port: u16) -> bool {
-    let Ok(stream) = net::connect((host, port)).await else { return false };
+async fn is_plain(host: &str, port: u16, limit: Duration) -> bool {
+    let Ok(stream) = net::connect((host.to_owned(), port), limit).await else { return false };
     matches!(first_reply(stream, b"PING\r\n").await, Some(b'+' | b'-'))
 }
 
