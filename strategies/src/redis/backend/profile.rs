@@ -31,37 +31,3 @@ pub(super) fn of(options: &RedisOptions) -> Profile {
         busy_poll: options.busy_poll,
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Drift;
-
-    #[test]
-    fn redis_profile_has_the_values_of_its_options() {
-        let (timeout, polls) = (Duration::from_millis(123), Duration::from_micros(45));
-        let drift = Drift::from_ppm(6_789).unwrap();
-        let options = RedisOptions::new("redis://here").request_timeout(timeout).drift(drift);
-        let options = options.busy_poll(polls);
-        for (queue, order, queues) in
-            [(Queue::Fifo, Order::Fifo, true), (Queue::None, Order::None, false)]
-        {
-            let profile = of(&options.clone().queue(queue));
-            let capabilities = Capabilities {
-                strategy: "redis",
-                exclusion: Exclusion::WhileServerKeepsMemory,
-                order,
-                survives: Survives::AnyClient,
-                distributed: true,
-                waits_for_leader: false,
-            };
-            assert_eq!(profile.capabilities, capabilities);
-            assert_eq!(profile.queues, queues);
-            assert_eq!(profile.retry, (Duration::from_millis(150), Duration::from_millis(300)));
-            assert_eq!((profile.resend, profile.lease_max), (None, DURATION_MAX));
-            assert_eq!(profile.request_timeout, timeout);
-            assert_eq!(profile.requests_max, 1_048_576);
-            assert_eq!((profile.drift, profile.busy_poll), (drift, polls));
-        }
-    }
-}
