@@ -92,19 +92,10 @@ use crate::{
 ///
 /// # Limits and failure modes
 ///
-/// - **Failover, restart, eviction, a stepped clock** can lose locks: then only the fencing token
-///   protects the resource. See `docs/redis.md` and `docs/operations-redis.md`, which also lists
-///   all events, rights and settings.
-/// - **A lost publication** costs the waiter at most the time to its next check. That is the
-///   earliest of these: the expected end of the holder's lease, a third of its own lease, a third
-///   of `waiter_ttl`, and 1 s.
-/// - **A silent process.** Its waiters are skipped after `waiter_ttl`, or up to a sixteenth later.
-///   If it lives, they queue again at the tail. If all processes that wait for a key were silent
-///   at once, Redis may have been stopped: their waiters are kept until half of `waiter_ttl` after
-///   the free key is requested or one of them is heard again. A stop of four `waiter_ttl` loses the
-///   order: the queue expires.
-/// - **Ended nonces** are remembered for the `nonce_memory` of their process. At `nonces_max` a
-///   bucket refuses new locks; an unlock is never refused, and makes the oldest nonce forgotten.
+/// A failover, a restart, an eviction or a stepped clock can lose locks: then only the fencing
+/// token protects the resource. See `docs/redis.md` and `docs/operations-redis.md`, which also
+/// lists all events, rights and settings. `docs/contract.md` has the rules for silent processes and
+/// ended nonces.
 ///
 /// # Keys in Redis
 ///

@@ -253,7 +253,8 @@ impl RedisOptions {
     }
 
     /// Sets how many ended nonces are remembered in each of the 16 buckets: 1 to 10,000,000, by
-    /// default 65,536. It bounds the memory for them, some 120 bytes each.
+    /// default 65,536. It bounds the memory for them, some 120 bytes each. At the limit a bucket
+    /// refuses new locks; an unlock is never refused, and makes the oldest nonce forgotten.
     #[must_use]
     pub fn nonces_max(mut self, most: u64) -> Self {
         self.nonces_max = most;
