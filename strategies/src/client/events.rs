@@ -174,7 +174,8 @@ impl Core {
         // With another token it is a later acquisition, which this lock is not.
         let reply = if token == Some(lock.fencing_token()) {
             let deadline = extended_deadline(lock.deadline(), sent, lease, self.profile.drift);
-            Reply::Extended { sent, delivery: self.held.extended(now, &lock, deadline) }
+            self.held.extended(now, &lock, deadline);
+            Reply::Extended { sent }
         } else {
             self.lost(lock, None);
             Reply::NotHeld

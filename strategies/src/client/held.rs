@@ -31,13 +31,11 @@ pub(super) struct Held {
     pub(super) sole: bool,
     /// The granting side may have forgotten it, and has not extended it since.
     pub(super) is_doubtful: bool,
-    /// A caller has the lock: by a grant or extension that it read, or from another process.
-    is_taken: bool,
-    /// Of replies that may not have been read.
-    deliveries: Vec<Delivery>,
+    /// Of the grant. Taken, if another process was granted the lock: a caller has it.
+    delivery: Delivery,
 }
 
-/// Decides whether the caller reads a reply, or the core takes it back first because the handle
+/// Decides whether the caller reads a grant, or the core takes it back first because the handle
 /// closes or the lock is lost.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Delivery(Arc<AtomicU8>);
@@ -49,12 +47,6 @@ impl Delivery {
     /// The caller takes the grant; `false` if it was revoked before.
     pub(crate) fn take(&self) -> bool {
         self.settle(Self::TAKEN)
-    }
-
-    /// Whether the caller has taken it.
-    fn is_taken(&self) -> bool {
-        let (taken, order) = (Self::TAKEN, Ordering::Acquire);
-        self.0.compare_exchange(taken, taken, order, order).is_ok()
     }
 
     /// The core takes it back; `false` if the caller has it.
@@ -74,29 +66,13 @@ impl Delivery {
 }
 
 impl Held {
-    /// A lock that this process was granted, or one that it has from another: then a caller has it.
-    fn new(lock: &Lock, deadline: Instant, is_taken: bool) -> Self {
-        let (key, token) = (lock.key().clone(), lock.fencing_token());
-        let (sole, is_doubtful, deliveries) = (false, false, Vec::with_capacity(1));
-        Self { key, token, deadline, sole, is_doubtful, is_taken, deliveries }
-    }
-
-    /// The delivery of one more reply.
-    fn delivery(&mut self) -> Delivery {
-        let delivery = Delivery::default();
-        self.deliveries.push(delivery.clone());
-        delivery
-    }
-
     pub(super) fn lock(&self, nonce: Nonce) -> Lock {
         Lock::new(self.key.clone(), nonce, self.token, Some(self.deadline))
     }
 
-    /// Takes back every reply that was not read. Returns whether no caller has the lock.
+    /// Takes back a grant that was not read. Returns whether no caller has the lock.
     pub(super) fn revoke(&self) -> bool {
-        // Counted, because `all` would stop at the first that was read.
-        let taken = self.deliveries.iter().filter(|delivery| !delivery.revoke()).count();
-        taken == 0 && !self.is_taken
+        self.delivery.revoke()
     }
 }
 
@@ -111,27 +87,26 @@ impl Holdings {
 
     /// Notes a grant, and returns the delivery that its reply carries.
     pub(super) fn granted(&mut self, now: Instant, lock: &Lock, sole: bool) -> Delivery {
-        let deadline = lock.deadline().unwrap_or(now);
-        self.insert(now, lock, Held { sole, ..Held::new(lock, deadline, false) })
+        self.insert(now, lock, lock.deadline().unwrap_or(now), sole)
     }
 
-    /// Notes an extension until `deadline`, perhaps of a lock that another process was granted, and
-    /// returns the delivery that its reply carries.
-    pub(super) fn extended(&mut self, now: Instant, lock: &Lock, deadline: Instant) -> Delivery {
-        let Some(held) = self.by_nonce.get_mut(&lock.nonce()) else {
-            return self.insert(now, lock, Held::new(lock, deadline, true));
-        };
-        held.deadline = held.deadline.max(deadline);
-        held.is_doubtful = false;
-        held.is_taken |= held.deliveries.iter().any(Delivery::is_taken);
-        held.deliveries.retain(Delivery::is_open);
-        held.delivery()
+    /// Notes an extension until `deadline`, perhaps of a lock that another process was granted.
+    pub(super) fn extended(&mut self, now: Instant, lock: &Lock, deadline: Instant) {
+        if let Some(held) = self.by_nonce.get_mut(&lock.nonce()) {
+            held.deadline = held.deadline.max(deadline);
+            held.is_doubtful = false;
+        } else {
+            self.insert(now, lock, deadline, false).take();
+        }
     }
 
-    fn insert(&mut self, now: Instant, lock: &Lock, mut held: Held) -> Delivery {
-        let delivery = held.delivery();
-        self.greatest_token = self.greatest_token.max(held.token);
+    fn insert(&mut self, now: Instant, lock: &Lock, deadline: Instant, sole: bool) -> Delivery {
+        let (key, token, delivery) =
+            (lock.key().clone(), lock.fencing_token(), Delivery::default());
+        self.greatest_token = self.greatest_token.max(token);
         self.sweep_at.get_or_insert_with(|| now.after(SWEEP_EVERY));
+        let is_doubtful = false;
+        let held = Held { key, token, deadline, sole, is_doubtful, delivery: delivery.clone() };
         self.by_nonce.insert(lock.nonce(), Box::new(held));
         delivery
     }
@@ -165,12 +140,11 @@ impl Holdings {
         self.sweep_at
     }
 
-    /// Forgets holds past the local deadline whose replies were read or dropped: holders that never
+    /// Forgets holds past the local deadline whose grant was read or dropped: holders that never
     /// unlock must not accumulate.
     pub(super) fn sweep(&mut self, now: Instant) {
         if self.sweep_at.is_some_and(|at| at <= now) {
-            let is_open = |held: &Held| held.deliveries.iter().any(Delivery::is_open);
-            self.by_nonce.retain(|_, held| held.deadline > now || is_open(held));
+            self.by_nonce.retain(|_, held| held.deadline > now || held.delivery.is_open());
             self.sweep_at = (!self.by_nonce.is_empty()).then(|| now.after(SWEEP_EVERY));
         }
     }
@@ -186,17 +160,6 @@ mod tests {
 
     fn lock(nonce: u128, deadline: u64) -> Lock {
         Lock::new("k", Nonce::from_u128(nonce), 1, Some(at(deadline)))
-    }
-
-    /// A lock that is extended for days must not accumulate them.
-    #[test]
-    fn deliveries_of_finished_calls_are_forgotten() {
-        let (mut held, lock) = (Holdings::default(), lock(1, 5_000));
-        assert!(held.granted(at(0), &lock, true).take());
-        for ms in 0..100 {
-            assert!(held.extended(at(ms), &lock, at(ms + 5_000)).take());
-        }
-        assert_eq!(held.get(lock.nonce()).unwrap().deliveries.len(), 1);
     }
 
     #[test]

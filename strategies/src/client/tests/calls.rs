@@ -3,6 +3,7 @@
 
 use std::{any::Any, sync::atomic::Ordering};
 
+use futures_util::FutureExt;
 use tokio::time::sleep;
 
 use super::{
@@ -103,21 +104,6 @@ async fn extend_without_reply_ends_by_the_deadline() {
     assert!(matches!(client.extend(&foreign(Some(500)), LEASE).await, Err(Error::NotHolder)));
 }
 
-/// The grant of an extension is lost in the turn that brings it.
-#[tokio::test(start_paused = true)]
-async fn extension_that_was_revoked_is_no_lock() {
-    let (client, script) = open(profile(false), |command| match command {
-        Command::Extend { nonce, key, token, .. } => {
-            let (nonce, key, token) = (*nonce, key.clone(), *token);
-            let lost = Event::Lost { nonce, key, token, forced: None };
-            obliging(command).into_iter().chain([lost]).collect()
-        }
-        _ => obliging(command),
-    });
-    let lock = locked(&client, &script).await;
-    assert!(matches!(client.extend(&lock, LEASE).await, Err(Error::NotHolder)));
-}
-
 #[tokio::test(start_paused = true)]
 async fn each_inspection_gets_its_own_reply() {
     let inspection = Inspection {
@@ -170,6 +156,20 @@ async fn invalid_arguments_send_nothing() {
     sleep(ms(1)).await;
     assert!(script.sent().is_empty());
     assert!(client.extend(&lock, ms(20_000)).await.is_ok());
+}
+
+/// It took effect, and its lease may be of use to another process.
+#[tokio::test(start_paused = true)]
+async fn close_leaves_an_unread_extension_its_lock() {
+    let (client, script) = open(profile(false), obliging);
+    let lock = locked(&client, &script).await;
+    let mut extending = Box::pin(client.extend(&lock, LEASE));
+    assert!((&mut extending).now_or_never().is_none());
+    sleep(ms(1)).await;
+    client.close().await;
+    let extended = extending.await;
+    assert!(extended.is_ok(), "{extended:?}");
+    assert!(matches!(script.sent()[..], [Command::Extend { .. }]), "nothing is unlocked");
 }
 
 /// Until the deadline: what it would free later has ended by itself.
