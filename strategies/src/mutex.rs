@@ -151,7 +151,8 @@ pub trait KeyedMutex: Send + Sync + 'static {
     /// the lease's end frees the key.
     fn release(&self, lock: &Lock);
 
-    /// Watches `lock` for a loss before its deadline.
+    /// Watches `lock` for a loss before its deadline. A lock from another process is
+    /// [extended](Self::extend) first.
     fn watch(&self, lock: &Lock) -> LossWatch;
 
     /// The clock on which [`Lock::deadline`] is read.

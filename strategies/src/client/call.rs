@@ -32,7 +32,7 @@ pub(crate) enum Call {
         limit: Instant,
         query: Query,
     },
-    /// A watch of this lock began after its grant; a loss in between must be reported.
+    /// A watch of this lock may have begun after its loss, which must be reported.
     Check {
         lock: Lock,
     },

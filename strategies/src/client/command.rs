@@ -128,8 +128,8 @@ pub(crate) enum Event {
     Limit { nonce: Nonce, what: &'static str, limit: u64 },
     /// A request failed; `fate` says how far it got.
     Failed { of: Subject, fate: Fate, cause: Cause },
-    /// A `Check` of a hold has no reply, or was refused.
-    Unchecked { nonce: Nonce, key: Arc<str>, token: u64, cause: Cause },
+    /// A `Check` of a hold has no reply, or was refused: all holds are checked again.
+    Unchecked { cause: Cause },
     /// The granting side ended this acquisition although this process did not unlock it.
     Lost {
         nonce: Nonce,

@@ -21,10 +21,8 @@ pub(crate) struct Core {
     pub(super) link: Link,
     pub(super) requests: Requests,
     pub(super) held: Holdings,
-    /// Locks to be checked at the granting side.
-    pub(super) hold_checks: Vec<Lock>,
-    /// When: later, after the granting side has refused a check.
-    pub(super) hold_checks_at: Instant,
+    /// When the holds are checked at the granting side.
+    pub(super) hold_check_at: Option<Instant>,
     pub(super) outputs: Vec<Output>,
     pub(super) closing: bool,
 }
@@ -38,8 +36,7 @@ impl Core {
             link: Link::Down(None),
             requests: Requests::default(),
             held: Holdings::default(),
-            hold_checks: Vec::new(),
-            hold_checks_at: Instant::default(),
+            hold_check_at: None,
             outputs: Vec::new(),
             closing: false,
         }
@@ -61,9 +58,8 @@ impl Core {
 
     /// When a turn must come although nothing arrives.
     pub(crate) fn next_wake(&self) -> Option<Instant> {
-        let check = (!self.hold_checks.is_empty()).then_some(self.hold_checks_at);
-        let send =
-            earlier(self.requests.next_send(), check).filter(|_| matches!(self.link, Link::Up));
+        let send = earlier(self.requests.next_send(), self.hold_check_at)
+            .filter(|_| matches!(self.link, Link::Up));
         earlier(earlier(send, self.requests.next_end()), self.held.next_sweep())
     }
 
@@ -162,11 +158,7 @@ impl Core {
     fn check_late_watch(&mut self, lock: Lock) {
         let token = lock.fencing_token();
         if self.held.get(lock.nonce()).is_none_or(|held| held.token != token) {
-            if matches!(self.link, Link::Up) {
-                self.hold_checks.push(lock);
-            } else {
-                self.outputs.push(Output::Lost { lock, forced: None });
-            }
+            self.outputs.push(Output::Lost { lock, forced: None });
         }
     }
 
@@ -237,11 +229,11 @@ impl Core {
             }
         }
         sent |= self.requests.send_checks(now, &mut submit);
-        let checks = if self.hold_checks_at <= now { 0.. } else { self.hold_checks.len().. };
-        for lock in self.hold_checks.drain(checks) {
-            let (nonce, key) = (lock.nonce(), lock.key().clone());
-            submit(Command::Check { nonce, key, holds: Some(lock.fencing_token()) });
-            sent = true;
+        if self.hold_check_at.take_if(|at| *at <= now).is_some() {
+            for (nonce, held) in self.held.iter() {
+                submit(Command::Check { nonce, key: held.key.clone(), holds: Some(held.token) });
+                sent = true;
+            }
         }
         sent
     }

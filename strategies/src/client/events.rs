@@ -51,10 +51,10 @@ impl Core {
                 self.refused(now, of, || Reply::Failed(Error::Limit { what, limit }));
             }
             Event::Failed { of, fate, cause } => self.failed(now, of, fate, &cause),
-            Event::Unchecked { nonce, key, token, cause } => {
+            Event::Unchecked { cause } => {
                 if !cause.is_permanent() {
-                    self.hold_checks.push(Lock::new(key, nonce, token, None));
-                    self.hold_checks_at = now.after(back_off(&mut self.ids, u32::MAX));
+                    let again = now.after(back_off(&mut self.ids, u32::MAX));
+                    self.hold_check_at.get_or_insert(again);
                 }
             }
             Event::Lost { nonce, key, token, forced } => {
@@ -259,10 +259,7 @@ impl Core {
         if planted!(SnapshotLosesHeld) {
             return self.lose_holds();
         }
-        // Repeated checks are of holds, which are all checked below.
-        self.hold_checks.retain(|lock| self.held.get(lock.nonce()).is_none());
-        self.hold_checks.extend(self.held.iter().map(|(nonce, held)| held.lock(nonce)));
-        self.hold_checks_at = now;
+        self.hold_check_at = Some(now);
     }
 
     /// Another granting side has taken over: all former grants are void, and no copy of an earlier
@@ -271,7 +268,6 @@ impl Core {
         self.lose_holds();
         self.doubt();
         self.outputs.push(Output::LostAll { token: self.held.greatest_token() });
-        self.hold_checks.clear();
         for of in self.requests.subjects(|_| true) {
             self.requests.dequeued(of);
             let Some(request) = self.requests.get(of) else { continue };

@@ -40,12 +40,10 @@ impl Request {
         let failed = |of| Event::Failed { of, fate, cause: cause.clone() };
         match self {
             Self::Command(command) => events.push(failed(command.subject())),
-            Self::Poll(Poll { key, checks }) => {
+            Self::Poll(Poll { checks, .. }) => {
                 events.extend(checks.iter().map(|&Check { nonce, holds }| match holds {
                     None => failed(Subject::Check(nonce)),
-                    Some(token) => {
-                        Event::Unchecked { nonce, key: key.clone(), token, cause: cause.clone() }
-                    }
+                    Some(_) => Event::Unchecked { cause: cause.clone() },
                 }));
             }
             Self::Mark | Self::Wait => {}

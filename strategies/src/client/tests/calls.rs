@@ -11,7 +11,7 @@ use super::{
     *,
 };
 use crate::{
-    Inspection, KEY_BYTES_MAX, LockOptions,
+    Inspection, KEY_BYTES_MAX, LockOptions, LossCause,
     client::{
         backend::Failure,
         handle::{Client, check_runtime},
@@ -192,18 +192,17 @@ async fn release_is_repeated_until_the_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn late_watch_of_a_lost_token_is_checked() {
+async fn late_watch_of_a_lost_lock_fires_at_once() {
     let (client, script) = open(profile(false), obliging);
-    let lost = |nonce, token| Lock::new("k", nonce, token, None);
-    script.report(Event::Lost { nonce: nonce(9), key: "k".into(), token: 41, forced: None });
+    let lock = locked(&client, &script).await;
+    let (nonce, key, token) = (lock.nonce(), lock.key().clone(), lock.fencing_token());
+    script.report(Event::Lost { nonce, key, token, forced: None });
     sleep(ms(1)).await;
-    let _watches = [client.watch(&lost(nonce(1), 41)), client.watch(&lost(nonce(2), 42))];
+    let later = client.watch(&Lock::new("k", super::nonce(2), token + 1, None));
+    let late = client.watch(&lock);
     sleep(ms(1)).await;
-    let sent = script.sent();
-    assert!(
-        matches!(&sent[..], [Command::Check { nonce: n, holds: Some(_), .. }] if *n == nonce(1)),
-        "{sent:?}"
-    );
+    assert_eq!((late.cause(), later.cause()), (Some(LossCause::Ended), None));
+    assert!(script.sent().is_empty());
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,9 +3,8 @@
 
 use super::*;
 
-fn unchecked(number: u128, token: u64, kind: UnavailableKind) -> Event {
-    let cause = Cause::new(kind, "no reply");
-    Event::Unchecked { nonce: nonce(number), key: "k".into(), token, cause }
+fn unchecked(kind: UnavailableKind) -> Event {
+    Event::Unchecked { cause: Cause::new(kind, "no reply") }
 }
 
 /// The nonces and tokens of checks of holds, which are all that was sent.
@@ -86,17 +85,14 @@ fn failed_check_is_repeated() {
     assert!(core.next_wake().unwrap() >= now.after(Duration::from_millis(125)));
 }
 
-/// Also of a lock that this process was not granted, or that it no longer holds for a granted one.
 #[test]
 fn refused_check_of_a_hold_is_repeated() {
     let mut core = core(false);
     take(&mut core, 0);
     core.handle(at(1), Event::Down { cause: None });
     core.handle(at(2), Event::Up { memory: Memory::Perhaps });
-    core.call(at(2), Call::Check { lock: Lock::new("k", nonce(9), 39, None) });
-    assert_eq!(checked(&sent(&mut core, 2)), [(1, 41), (9, 39)]);
-    core.handle(at(3), unchecked(1, 41, UnavailableKind::Refused));
-    core.handle(at(3), unchecked(9, 39, UnavailableKind::Refused));
+    assert_eq!(checked(&sent(&mut core, 2)), [(1, 41)]);
+    core.handle(at(3), unchecked(UnavailableKind::Refused));
     assert!(sent(&mut core, 4).is_empty(), "it backs off");
     let again = core.next_wake().unwrap();
     assert!(again > at(3) && again <= at(3).after(Duration::from_millis(250)), "{again:?}");
@@ -105,20 +101,14 @@ fn refused_check_of_a_hold_is_repeated() {
         repeated.push(command);
         Copies::One
     });
-    assert_eq!(checked(&repeated), [(1, 41), (9, 39)]);
-}
-
-/// The check of a late watch is not among those of the holds.
-#[test]
-fn check_without_reply_is_repeated_on_reconnect() {
-    let mut core = core(false);
-    core.call(at(1), Call::Check { lock: Lock::new("k", nonce(9), 39, None) });
-    assert_eq!(checked(&sent(&mut core, 1)), [(9, 39)]);
-    core.handle(at(2), unchecked(9, 39, UnavailableKind::Unreachable));
-    core.handle(at(2), Event::Down { cause: None });
+    assert_eq!(checked(&repeated), [(1, 41)]);
+    // The reply to this one is lost with the connection.
+    core.handle(again, unchecked(UnavailableKind::Unreachable));
+    core.handle(again, Event::Down { cause: None });
     assert!(sent(&mut core, 1_000).is_empty(), "there is no connection");
     core.handle(at(1_001), Event::Up { memory: Memory::Perhaps });
-    assert_eq!(checked(&sent(&mut core, 1_001)), [(9, 39)]);
+    assert_eq!(checked(&sent(&mut core, 1_001)), [(1, 41)]);
+    assert!(sent(&mut core, 2_000).is_empty());
 }
 
 /// Contract, Outcomes: a retry does not help.
@@ -140,7 +130,7 @@ fn permanently_refused_check_ends_its_waiter() {
     take(&mut core, 2_000);
     core.handle(at(2_001), Event::Up { memory: Memory::Perhaps });
     sent(&mut core, 2_001);
-    core.handle(at(2_002), unchecked(1, 41, UnavailableKind::Misconfigured));
+    core.handle(at(2_002), unchecked(UnavailableKind::Misconfigured));
     assert!(sent(&mut core, 3_000).is_empty(), "the check of a hold is not repeated");
 }
 
@@ -151,21 +141,18 @@ fn refused_checks_do_not_multiply_on_reconnects() {
     for connection in 1..9 {
         core.handle(at(connection), Event::Up { memory: Memory::Perhaps });
         assert_eq!(checked(&sent(&mut core, connection)), [(1, 41)]);
-        core.handle(at(connection), unchecked(1, 41, UnavailableKind::Refused));
+        core.handle(at(connection), unchecked(UnavailableKind::Refused));
     }
 }
 
 #[test]
-fn late_watch_is_checked_unless_it_is_held() {
+fn late_watch_is_lost_unless_it_is_held() {
     let mut core = core(false);
     let lock = take(&mut core, 0);
     let later = Lock::new("k", nonce(1), 42, None);
-    core.call(at(1), Call::Check { lock: lock.clone() });
+    core.call(at(1), Call::Check { lock });
     core.call(at(1), Call::Check { lock: later.clone() });
-    assert!(matches!(sent(&mut core, 1)[..], [Command::Check { holds: Some(42), .. }]));
-    core.handle(at(2), Event::Down { cause: None });
-    core.call(at(3), Call::Check { lock });
-    core.call(at(3), Call::Check { lock: later.clone() });
+    assert!(sent(&mut core, 1).is_empty());
     let outputs: Vec<Output> = core.outputs().collect();
     assert!(matches!(&outputs[..], [Output::Lost { lock, forced: None }] if *lock == later));
 }
