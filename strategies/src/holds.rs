@@ -138,19 +138,10 @@ impl Holds {
 
     /// Marks all lost and returns them, so that a closing strategy can unlock them.
     pub fn lose_all(&self) -> Vec<Lock> {
-        self.raise_all().map(|(_, lock)| lock).collect()
-    }
-
-    /// Marks all lost, and returns those whose loss is not logged yet.
-    #[cfg(any(feature = "raft", feature = "redis"))]
-    pub(crate) fn lose_all_unlogged(&self) -> Vec<Lock> {
-        self.raise_all().filter(|(signal, _)| signal.mark_logged()).map(|(_, lock)| lock).collect()
-    }
-
-    fn raise_all(&self) -> impl Iterator<Item = (Arc<Signal>, Lock)> {
         let all = |entry: &Entry| (entry.signal.clone(), entry.lock.clone());
-        let losing: Vec<_> = self.lock().values().map(all).collect();
-        losing.into_iter().filter(|(signal, _)| signal.raise(LossCause::Ended, None))
+        let mut losing: Vec<_> = self.lock().values().map(all).collect();
+        losing.retain(|(signal, _)| signal.raise(LossCause::Ended, None));
+        losing.into_iter().map(|(_, lock)| lock).collect()
     }
 
     /// Whether none is watched.

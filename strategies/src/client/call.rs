@@ -136,8 +136,4 @@ pub(crate) enum Output {
         /// The UNLOCK of a dropped guard found that the lock was lost.
         is_loss: bool,
     },
-    /// Nothing that was granted to this process with this token or a smaller one can be relied on.
-    LostAll {
-        token: u64,
-    },
 }

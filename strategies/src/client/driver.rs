@@ -239,10 +239,6 @@ impl<B: Backend> Driver<B> {
                     shared.note_lost(lock.fencing_token());
                     shared.holds.lose(&lock);
                 }
-                Output::LostAll { token } => {
-                    shared.note_lost(token);
-                    shared.holds.lose_all_unlogged().iter().for_each(|lock| warn_of(lock, None));
-                }
             }
         }
         for (id, reply) in later {

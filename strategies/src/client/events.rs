@@ -267,7 +267,6 @@ impl Core {
     fn lose_all(&mut self, now: Instant) {
         self.lose_holds();
         self.doubt();
-        self.outputs.push(Output::LostAll { token: self.held.greatest_token() });
         for of in self.requests.subjects(|_| true) {
             self.requests.dequeued(of);
             let Some(request) = self.requests.get(of) else { continue };

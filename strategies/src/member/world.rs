@@ -308,7 +308,6 @@ impl World {
                 Output::Released { lock, .. } => {
                     self.relied_on.remove(&(name.into(), lock.nonce()));
                 }
-                Output::LostAll { .. } => {}
             }
         }
     }
