@@ -40,9 +40,8 @@ pub(crate) enum Call {
     Abandon {
         id: CallId,
     },
-    /// Withdraws every wait and unlocks these locks, until `until`.
+    /// Withdraws every wait, unlocks these locks, and ends within the request timeout.
     Close {
-        until: Instant,
         watched: Vec<Lock>,
     },
 }

@@ -24,7 +24,8 @@ pub(crate) struct Core {
     /// When the holds are checked at the granting side.
     pub(super) hold_check_at: Option<Instant>,
     pub(super) outputs: Vec<Output>,
-    pub(super) closing: bool,
+    /// Until when the handle may go on, once it is closing.
+    pub(super) closing: Option<Instant>,
 }
 
 impl Core {
@@ -38,7 +39,7 @@ impl Core {
             held: Holdings::default(),
             hold_check_at: None,
             outputs: Vec::new(),
-            closing: false,
+            closing: None,
         }
     }
 
@@ -91,7 +92,7 @@ impl Core {
             Call::Check { lock } => self.check_late_watch(lock),
             // No caller reads the reply: it makes the driver forget the caller.
             Call::Abandon { id } => self.end(now, Subject::Query(id), |_| Reply::Ended),
-            Call::Close { until, watched } => self.close(now, until, watched),
+            Call::Close { watched } => self.close(now, watched),
         }
     }
 
@@ -99,7 +100,7 @@ impl Core {
     /// refused: they make way.
     fn ask(&mut self, now: Instant, of: Subject, id: CallId, limit: Option<Instant>, kind: Kind) {
         let most = self.profile.requests_max;
-        if self.closing {
+        if self.closing.is_some() {
             self.reply(id, Reply::Failed(Error::Closed));
         } else if self.pending() >= most {
             let error = Error::Limit { what: REQUESTS, limit: most as u64 };
@@ -162,8 +163,10 @@ impl Core {
         }
     }
 
-    fn close(&mut self, now: Instant, until: Instant, watched: Vec<Lock>) {
-        self.closing = true;
+    /// A second close waits for the end of the first, and no longer.
+    fn close(&mut self, now: Instant, watched: Vec<Lock>) {
+        let until = now.after(self.profile.request_timeout);
+        self.closing.get_or_insert(until);
         for of in self.requests.subjects(|request| !matches!(request.kind, Kind::Unlock(_))) {
             self.end(now, of, |_| Reply::Failed(Error::Closed));
         }

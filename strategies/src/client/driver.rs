@@ -51,8 +51,6 @@ pub(crate) struct Driver<B: Backend> {
     events: Vec<Event>,
     /// The latest reading of the clock.
     now: Instant,
-    /// Until when it may go on, once it is closing.
-    closing: Option<Instant>,
     /// Messages taken since this task last yielded.
     taken: usize,
     busy: BusyPoll,
@@ -81,7 +79,6 @@ impl<B: Backend> Driver<B> {
             replies: BTreeMap::new(),
             events: Vec::new(),
             now,
-            closing: None,
             taken: 0,
             busy: BusyPoll::new(profile.busy_poll),
             awaited: false,
@@ -131,8 +128,7 @@ impl<B: Backend> Driver<B> {
     /// When a turn must come although nothing arrives.
     pub(crate) fn next_wake(&self) -> Instant {
         let wake = earlier(self.core.next_wake(), self.backend.next_wake());
-        let wake = earlier(wake, self.closing);
-        match wake {
+        match earlier(wake, self.core.closing) {
             // Nothing is scheduled: the sleep is cut short by whatever arrives.
             None => self.now.after(std::time::Duration::from_secs(3600)),
             Some(at) if at > self.now.after(SHORTEST_SLEEP) => at,
@@ -168,9 +164,9 @@ impl<B: Backend> Driver<B> {
             let Some(mail) = self.mailbox.try_recv() else { break };
             self.take_mail(arrived, mail);
         }
-        if self.mailbox.is_disconnected() && self.closing.is_none() {
+        if self.mailbox.is_disconnected() && self.core.closing.is_none() {
             // The last handle was dropped: its unlocks are still sent.
-            self.begin_closing(arrived, Vec::new());
+            self.core.call(arrived, Call::Close { watched: Vec::new() });
         }
         // Read after the last request was taken (contract, rule 3).
         let now = self.clock.now();
@@ -191,25 +187,13 @@ impl<B: Backend> Driver<B> {
         Ok(())
     }
 
-    fn take_mail(&mut self, now: Instant, mail: Mail) {
+    fn take_mail(&mut self, now: Instant, Mail { call, reply }: Mail) {
         self.taken += 1;
-        match mail {
-            Mail::Call { call, reply } => {
-                if let Some((id, reply)) = reply {
-                    self.awaited = true;
-                    self.replies.insert(id, reply);
-                }
-                self.core.call(now, call);
-            }
-            Mail::Close { watched } => self.begin_closing(now, watched),
+        if let Some((id, reply)) = reply {
+            self.awaited = true;
+            self.replies.insert(id, reply);
         }
-    }
-
-    /// A second closing waits for the first, and no longer.
-    fn begin_closing(&mut self, now: Instant, watched: Vec<Lock>) {
-        let until = now.after(self.backend.profile().request_timeout);
-        self.core.call(now, Call::Close { until, watched });
-        self.closing.get_or_insert(until);
+        self.core.call(now, call);
     }
 
     /// Delivers the outputs of the turn: losses and grants, then the rest, so that the next holder
@@ -257,7 +241,7 @@ impl<B: Backend> Driver<B> {
 
     /// Whether a closing has come to its end: every call has its reply, and the backend agrees.
     fn may_close(&mut self) -> bool {
-        let Some(until) = self.closing else { return false };
+        let Some(until) = self.core.closing else { return false };
         (self.now >= until || self.core.pending() == 0) && self.backend.leave(self.now)
     }
 
@@ -293,7 +277,7 @@ impl<B: Backend> Driver<B> {
 
     #[cfg(test)]
     pub(crate) fn is_closing(&self) -> bool {
-        self.closing.is_some()
+        self.core.closing.is_some()
     }
 
     #[cfg(test)]

@@ -150,7 +150,9 @@ impl Core {
                     // A dropped guard reports nothing more. A loss by the deadline or by a close
                     // was noted before.
                     let is_of_dropped_guard = |own: &Request| {
-                        own.callers.is_empty() && !own.attempts.is_unsettled() && !self.closing
+                        own.callers.is_empty()
+                            && !own.attempts.is_unsettled()
+                            && self.closing.is_none()
                     };
                     let is_loss = !was_held
                         && was_taken

@@ -166,7 +166,7 @@ impl<B: Backend> Client<B> {
         let now = self.clock.now();
         let until = lock.deadline().map_or(now, |deadline| deadline.max(now));
         let call = Call::Unlock { caller: None, lock: lock.clone(), until, forced: None };
-        if self.mail.release(Mail::Call { call, reply: None }).is_err() {
+        if self.mail.release(Mail { call, reply: None }).is_err() {
             tracing::warn!(nonce = %lock.nonce(), "mailbox full; the lease will expire");
         }
     }
@@ -178,7 +178,7 @@ impl<B: Backend> Client<B> {
         } else if lock.fencing_token() <= self.shared.lost_token.load(Ordering::SeqCst) {
             // It may have been lost before this watch began.
             let call = Call::Check { lock: lock.clone() };
-            if self.mail.release(Mail::Call { call, reply: None }).is_err() {
+            if self.mail.release(Mail { call, reply: None }).is_err() {
                 // The mailbox is full.
                 self.shared.holds.lose(lock);
             }
@@ -189,7 +189,7 @@ impl<B: Backend> Client<B> {
     pub(crate) async fn close(&self) {
         self.closed.store(true, Ordering::Release);
         let watched = self.shared.holds.lose_all();
-        self.mail.end(Mail::Close { watched });
+        self.mail.end(Mail { call: Call::Close { watched }, reply: None });
         // Its sender is dropped with the driver.
         let mut status = self.status();
         while status.changed().await.is_ok() {}

@@ -8,18 +8,13 @@ use std::sync::{
 use tokio::sync::{mpsc, oneshot};
 
 use super::call::{Call, CallId, Reply};
-use crate::Lock;
 
 /// A message of the handle.
 #[derive(Debug)]
-pub(crate) enum Mail {
-    Call {
-        call: Call,
-        /// The waiting caller, and where its reply goes.
-        reply: Option<(CallId, oneshot::Sender<Reply>)>,
-    },
-    /// Withdraws every wait, unlocks these, and ends within the request timeout.
-    Close { watched: Vec<Lock> },
+pub(crate) struct Mail {
+    pub(crate) call: Call,
+    /// The waiting caller, and where its reply goes.
+    pub(crate) reply: Option<(CallId, oneshot::Sender<Reply>)>,
 }
 
 /// The handle's end.
@@ -135,7 +130,7 @@ mod tests {
     use super::*;
 
     fn mail() -> Mail {
-        Mail::Call { call: Call::Abandon { id: 1 }, reply: None }
+        Mail { call: Call::Abandon { id: 1 }, reply: None }
     }
 
     #[test]

@@ -26,7 +26,7 @@ impl<B: Backend> Client<B> {
         undo: Option<Call>,
     ) -> Result<Pending<'_, B>, Error> {
         let (sender, receiver) = oneshot::channel();
-        let message = Mail::Call { call, reply: Some((id, sender)) };
+        let message = Mail { call, reply: Some((id, sender)) };
         let sent = if undo.is_some() { self.mail.ask(message) } else { self.mail.release(message) };
         sent.map_err(|Full| self.full())?;
         Ok(Pending { client: self, undo, receiver })
@@ -71,7 +71,7 @@ impl<B: Backend> Drop for Pending<'_, B> {
         }
         if let Some(call) = self.undo.take() {
             // Full: twice the capacity is released at once, and the lease's end frees the key.
-            let _ = self.client.mail.release(Mail::Call { call, reply: None });
+            let _ = self.client.mail.release(Mail { call, reply: None });
         }
     }
 }

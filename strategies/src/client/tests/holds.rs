@@ -200,7 +200,7 @@ fn close_ends_waits_and_unread_grants() {
     sent(&mut core, 1);
     core.handle(at(2), granted(2));
     let unread = replies(&mut core);
-    core.call(at(3), Call::Close { until: at(1_003), watched: vec![watched] });
+    core.call(at(3), Call::Close { watched: vec![watched] });
     assert!(matches!(replies(&mut core)[..], [(3, Reply::Failed(Error::Closed))]));
     assert_eq!(sent(&mut core, 3).len(), 3, "three unlocks");
     let [(2, Reply::Granted { delivery, .. })] = &unread[..] else { panic!() };
@@ -222,7 +222,7 @@ fn close_keeps_lock_of_unread_extend() {
     core.call(at(1), Call::Query { id: 2, limit: at(1_000), query });
     sent(&mut core, 1);
     core.handle(at(2), Event::Extended { id: 2, nonce: nonce(1), token: Some(41) });
-    core.call(at(3), Call::Close { until: at(1_003), watched: Vec::new() });
+    core.call(at(3), Call::Close { watched: Vec::new() });
     assert!(sent(&mut core, 3).is_empty(), "its lease ends by itself");
 }
 
@@ -239,7 +239,7 @@ fn close_unlocks_extended_lock_that_is_unread() {
     core.call(at(1), Call::Query { id: 2, limit: at(1_000), query });
     sent(&mut core, 1);
     core.handle(at(2), Event::Extended { id: 2, nonce: nonce(1), token: Some(41) });
-    core.call(at(3), Call::Close { until: at(1_003), watched: Vec::new() });
+    core.call(at(3), Call::Close { watched: Vec::new() });
     assert!(is_unlock(&sent(&mut core, 3)[0], 1));
 }
 

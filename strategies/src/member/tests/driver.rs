@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use super::{hand::Hand, turn::Alone};
 use crate::{
     Clock, Instant, Lock, LockOptions, MemberOptions, Nonce,
-    client::mailbox::Mail,
+    client::{call::Call, mailbox::Mail},
     member::{Member, Policy},
 };
 
@@ -45,7 +45,7 @@ impl Alone {
 
     /// Closes with these to unlock, and returns after how many milliseconds it ended.
     fn closes_after(&mut self, watched: Vec<Lock>) -> u64 {
-        let mut next = self.driver.step(Some(Mail::Close { watched }));
+        let mut next = self.driver.step(Some(Mail { call: Call::Close { watched }, reply: None }));
         for ms in 0..5_000 {
             if next.is_break() {
                 return ms;

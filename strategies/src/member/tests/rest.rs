@@ -111,7 +111,7 @@ impl Trio {
     }
 
     fn call(&mut self, process: usize, call: Call) {
-        let _ = self.processes[process].driver.step(Some(Mail::Call { call, reply: None }));
+        let _ = self.processes[process].driver.step(Some(Mail { call, reply: None }));
         self.run(200);
     }
 
