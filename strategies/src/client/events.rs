@@ -27,8 +27,8 @@ impl Core {
                 self.granted(now, nonce, key, token, (waited, lease));
             }
             Event::Queued { nonce, check_in } => self.requests.enqueued(now, nonce, check_in),
-            Event::Held { nonce } => self.refused(now, Subject::Lock(nonce), || Reply::Held),
-            Event::Ended { nonce } => self.refused(now, Subject::Lock(nonce), || Reply::Ended),
+            Event::Held { nonce } => self.refused(now, nonce, || Reply::Held),
+            Event::Ended { nonce } => self.refused(now, nonce, || Reply::Ended),
             Event::Stale { nonce } => self.stale(now, nonce),
             Event::Forgotten { nonce } => self.forgotten(now, nonce),
             Event::Unlocked { nonce, held } => self.unlocked(now, nonce, held),
@@ -45,10 +45,15 @@ impl Core {
                     request.attempts.delayed(cause);
                 }
             }
-            Event::Unsafe { nonce, cause } => self.withdraw_unsafe(now, nonce, &cause),
+            Event::Unsafe { nonce, cause } => {
+                self.end(now, Subject::Lock(nonce), |request| {
+                    // A call that waits retries under another nonce.
+                    let waits = request.repeats_after(Fate::Refused);
+                    if waits { Reply::Ended } else { Reply::Failed(cause.to_error()) }
+                });
+            }
             Event::Limit { nonce, what, limit } => {
-                let of = Subject::Lock(nonce);
-                self.refused(now, of, || Reply::Failed(Error::Limit { what, limit }));
+                self.refused(now, nonce, || Reply::Failed(Error::Limit { what, limit }));
             }
             Event::Failed { of, fate, cause } => self.failed(now, of, fate, &cause),
             Event::Unchecked { cause } => {
@@ -95,23 +100,13 @@ impl Core {
         self.reply(id, Reply::Granted { lock, delivery });
     }
 
-    /// Withdraws an unsafe grant. A call that waits retries under another nonce.
-    fn withdraw_unsafe(&mut self, now: Instant, nonce: Nonce, cause: &Cause) {
-        let Some(request) = self.requests.take(Subject::Lock(nonce)) else { return };
-        let waits = request.repeats_after(Fate::Refused);
-        let reply = || if waits { Reply::Ended } else { Reply::Failed(cause.to_error()) };
-        self.reply_to_all(&request, reply);
-        self.take_back(now, &request);
-    }
-
-    /// The granting side refused a request: only earlier copies of a LOCK may still take the key.
-    fn refused(&mut self, now: Instant, of: Subject, reply: impl Fn() -> Reply) {
-        if let Some(mut request) = self.requests.take(of) {
+    /// The granting side refused a LOCK: only earlier copies of it may still take the key.
+    fn refused(&mut self, now: Instant, nonce: Nonce, reply: impl Fn() -> Reply) {
+        let of = Subject::Lock(nonce);
+        self.requests.dequeued(of);
+        if let Some(request) = self.requests.get(of) {
             request.attempts.replied();
-            self.reply_to_all(&request, reply);
-            if request.attempts.is_unsettled() {
-                self.take_back(now, &request);
-            }
+            self.end(now, of, |_| reply());
         }
     }
 
