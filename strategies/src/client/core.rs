@@ -76,7 +76,7 @@ impl Core {
                 self.ask(now, of, id, limit, Kind::Lock(acquisition));
             }
             Call::Query { id, limit, query } => {
-                self.ask(now, Subject::Query(id), id, Some(limit), Kind::Query(query));
+                self.ask(now, Subject::Query(id), id, Some(limit), Kind::Query(id, query));
             }
             Call::Withdraw { nonce } => self.withdraw(now, nonce),
             Call::Unlock { caller, lock, until, forced } => {

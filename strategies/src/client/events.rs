@@ -165,7 +165,7 @@ impl Core {
     fn extended(&mut self, now: Instant, id: CallId, token: Option<u64>) {
         let Some(request) = self.requests.take(Subject::Query(id)) else { return };
         let sent = request.attempts.first_sent().unwrap_or(now);
-        let Kind::Query(Query::Extend { lock, lease }) = request.kind else {
+        let Kind::Query(_, Query::Extend { lock, lease }) = request.kind else {
             unreachable!("another query has no reply of an extension")
         };
         // With another token it is a later acquisition, which this lock is not.
@@ -272,9 +272,7 @@ impl Core {
                     request.attempts.orphaned();
                     self.unlocked(now, nonce, false);
                 }
-                (Subject::Query(id), Kind::Query(Query::Extend { .. })) => {
-                    self.extended(now, id, None);
-                }
+                (_, &Kind::Query(id, Query::Extend { .. })) => self.extended(now, id, None),
                 (_, Kind::Lock(_)) => request.attempts.reset(),
                 _ => {}
             }

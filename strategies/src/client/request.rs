@@ -37,7 +37,7 @@ pub(super) struct Request {
 pub(super) enum Kind {
     Lock(Acquisition),
     Unlock(Release),
-    Query(Query),
+    Query(CallId, Query),
 }
 
 /// A LOCK of this process.
@@ -69,37 +69,36 @@ impl Request {
     pub(super) fn new(of: Subject, kind: Kind) -> Self {
         let order = match &kind {
             Kind::Lock(lock) => lock.call.id,
-            Kind::Unlock(_) | Kind::Query(_) => 0,
+            Kind::Unlock(_) | Kind::Query(..) => 0,
         };
         let (attempts, callers) = (Attempts::default(), SmallVec::new());
         Self { kind, attempts, due: Timer::new((order, of)), callers }
     }
 
     pub(super) fn command(&self) -> Command {
-        match (&self.kind, self.due.item.1) {
-            (Kind::Lock(lock), _) => {
+        match &self.kind {
+            Kind::Lock(lock) => {
                 let LockCall { nonce, ref key, lease, until, ref owner, .. } = lock.call;
                 let (key, owner) = (key.clone(), owner.clone());
                 let copies = self.attempts.may_have_arrived();
                 Command::Lock { nonce, key, lease, until, owner, copies }
             }
-            (Kind::Unlock(release), _) => Command::Unlock {
+            Kind::Unlock(release) => Command::Unlock {
                 nonce: release.lock.nonce(),
                 key: release.lock.key().clone(),
                 copies: release.copies || self.attempts.sends() > 0,
                 forced: release.forced.clone(),
             },
-            (Kind::Query(Query::Extend { lock, lease }), Subject::Query(id)) => {
+            &Kind::Query(id, Query::Extend { ref lock, lease }) => {
                 let (nonce, key, token) = (lock.nonce(), lock.key().clone(), lock.fencing_token());
-                Command::Extend { id, nonce, key, token, lease: *lease }
+                Command::Extend { id, nonce, key, token, lease }
             }
-            (Kind::Query(Query::Inspect { key }), Subject::Query(id)) => {
+            &Kind::Query(id, Query::Inspect { ref key }) => {
                 Command::Inspect { id, key: key.clone() }
             }
-            (Kind::Query(Query::Scan { after, prefix, limit }), Subject::Query(id)) => {
-                Command::Scan { id, after: after.clone(), prefix: prefix.clone(), limit: *limit }
+            &Kind::Query(id, Query::Scan { ref after, ref prefix, limit }) => {
+                Command::Scan { id, after: after.clone(), prefix: prefix.clone(), limit }
             }
-            (Kind::Query(_), of) => unreachable!("{of:?} names no query"),
         }
     }
 
@@ -135,7 +134,7 @@ impl Request {
     pub(super) fn needs_connection(&self) -> bool {
         match &self.kind {
             Kind::Lock(lock) => lock.call.tries,
-            Kind::Query(query) => !matches!(query, Query::Extend { .. }),
+            Kind::Query(_, query) => !matches!(query, Query::Extend { .. }),
             Kind::Unlock(_) => false,
         }
     }
@@ -150,7 +149,7 @@ impl Request {
     pub(super) fn failure(&self, cause: &Cause) -> Error {
         let reports_effect = match &self.kind {
             Kind::Lock(lock) => lock.call.tries,
-            Kind::Query(query) => matches!(query, Query::Extend { .. }),
+            Kind::Query(_, query) => matches!(query, Query::Extend { .. }),
             Kind::Unlock(_) => true,
         };
         if reports_effect && self.attempts.may_have_arrived() {
