@@ -1,9 +1,6 @@
 //! The metrics of guards, for the facade `metrics`; no-ops without that feature.
 
 #[cfg(feature = "metrics")]
-use std::time::Duration;
-
-#[cfg(feature = "metrics")]
 use gaggle_strategies::clock::Instant;
 use gaggle_strategies::{Error, clock::Clock, lock::LossCause};
 
@@ -13,37 +10,31 @@ pub(crate) struct Stopwatch {
     started: Instant,
 }
 
-#[cfg(feature = "metrics")]
+#[cfg_attr(not(feature = "metrics"), allow(unused_variables))]
 impl Stopwatch {
     pub(crate) fn start(clock: &dyn Clock) -> Self {
-        Self { started: clock.now() }
-    }
-
-    fn elapsed(&self, clock: &dyn Clock) -> Duration {
-        clock.now().since(self.started)
+        Self {
+            #[cfg(feature = "metrics")]
+            started: clock.now(),
+        }
     }
 
     /// A lock was granted after this wait.
     pub(crate) fn granted(&self, clock: &dyn Clock) {
+        #[cfg(feature = "metrics")]
         metrics::counter!("gaggle_locks_granted_total").increment(1);
-        metrics::histogram!("gaggle_lock_wait_seconds").record(self.elapsed(clock));
+        self.record("gaggle_lock_wait_seconds", clock);
     }
 
     /// A guard has held its lock for this long.
     pub(crate) fn released(&self, clock: &dyn Clock) {
-        metrics::histogram!("gaggle_lock_hold_seconds").record(self.elapsed(clock));
-    }
-}
-
-#[cfg(not(feature = "metrics"))]
-impl Stopwatch {
-    pub(crate) fn start(_: &dyn Clock) -> Self {
-        Self {}
+        self.record("gaggle_lock_hold_seconds", clock);
     }
 
-    pub(crate) fn granted(&self, _: &dyn Clock) {}
-
-    pub(crate) fn released(&self, _: &dyn Clock) {}
+    fn record(&self, name: &'static str, clock: &dyn Clock) {
+        #[cfg(feature = "metrics")]
+        metrics::histogram!(name).record(clock.now().since(self.started));
+    }
 }
 
 /// Creates the counters of a `Locker` at zero: from the first value of a series Prometheus computes
