@@ -1,7 +1,7 @@
 //! The pure state machine of every call: pending requests and held locks.
 
 use super::{
-    call::{Call, CallId, Output, Reply},
+    call::{Call, CallId, Output, Query, Reply},
     command::{Command, Copies, Link, Profile, Subject, earlier},
     held::Holdings,
     request::{Acquisition, Kind, Release, Request},
@@ -76,6 +76,9 @@ impl Core {
                 self.ask(now, of, id, limit, Kind::Lock(acquisition));
             }
             Call::Query { id, limit, query } => {
+                if let Query::Extend { lock, lease } = &query {
+                    self.held.extending(lock.nonce(), limit.after(*lease));
+                }
                 self.ask(now, Subject::Query(id), id, Some(limit), Kind::Query(id, query));
             }
             Call::Withdraw { nonce } => self.withdraw(now, nonce),
@@ -146,6 +149,7 @@ impl Core {
     /// Frees what the nonce holds or waits for. `copies` counts only where it is not held.
     pub(super) fn release(&mut self, now: Instant, lock: Lock, until: Instant, copies: bool) {
         let held = self.held.get(lock.nonce());
+        let until = held.map_or(until, |held| until.max(held.extended_to));
         let copies = held.map_or(copies, |held| !held.sole);
         let held = held.is_some_and(|held| !held.is_doubtful);
         let request = self.requests.enter(now, Subject::Unlock(lock.nonce()), || {

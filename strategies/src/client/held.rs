@@ -27,6 +27,8 @@ pub(super) struct Held {
     pub(super) key: Arc<str>,
     pub(super) token: u64,
     pub(super) deadline: Instant,
+    /// When its lease ends if every EXTEND took effect: one without a reply may have.
+    pub(super) extended_to: Instant,
     /// No other copy of its LOCK can still arrive at the granting side.
     pub(super) sole: bool,
     /// The granting side may have forgotten it, and has not extended it since.
@@ -100,15 +102,23 @@ impl Holdings {
         }
     }
 
+    /// An EXTEND is sent, by which the lease ends at `end` at the latest.
+    pub(super) fn extending(&mut self, nonce: Nonce, end: Instant) {
+        if let Some(held) = self.by_nonce.get_mut(&nonce) {
+            held.extended_to = held.extended_to.max(end);
+        }
+    }
+
     fn insert(&mut self, now: Instant, lock: &Lock, deadline: Instant, sole: bool) -> Delivery {
         let (key, token, delivery) =
             (lock.key().clone(), lock.fencing_token(), Delivery::default());
         self.greatest_token = self.greatest_token.max(token);
         self.sweep_at.get_or_insert_with(|| now.after(SWEEP_EVERY));
-        let is_doubtful = false;
-        let held = Held { key, token, deadline, sole, is_doubtful, delivery: delivery.clone() };
+        let (extended_to, is_doubtful) = (Instant::default(), false);
+        let unread = delivery.clone();
+        let held = Held { key, token, deadline, extended_to, sole, is_doubtful, delivery };
         self.by_nonce.insert(lock.nonce(), Box::new(held));
-        delivery
+        unread
     }
 
     pub(super) fn remove(&mut self, nonce: Nonce) -> Option<Box<Held>> {
@@ -140,11 +150,13 @@ impl Holdings {
         self.sweep_at
     }
 
-    /// Forgets holds past the local deadline whose grant was read or dropped: holders that never
-    /// unlock must not accumulate.
+    /// Forgets holds past their lease whose grant was read or dropped: holders that never unlock
+    /// must not accumulate.
     pub(super) fn sweep(&mut self, now: Instant) {
         if self.sweep_at.is_some_and(|at| at <= now) {
-            self.by_nonce.retain(|_, held| held.deadline > now || held.delivery.is_open());
+            self.by_nonce.retain(|_, held| {
+                held.deadline.max(held.extended_to) > now || held.delivery.is_open()
+            });
             self.sweep_at = (!self.by_nonce.is_empty()).then(|| now.after(SWEEP_EVERY));
         }
     }

@@ -191,6 +191,26 @@ async fn release_is_repeated_until_the_deadline() {
     assert_eq!(script.sent().len(), 1);
 }
 
+/// An EXTEND without a reply may have moved the end of the lease.
+#[tokio::test(start_paused = true)]
+async fn release_is_repeated_until_an_extend_without_reply_ends() {
+    let (client, script) = open(profile(true), |command| match command {
+        Command::Lock { .. } => obliging(command),
+        _ => vec![],
+    });
+    let lock = locked(&client, &script).await;
+    let extended = client.extend(&lock, ms(60_000)).await;
+    assert!(matches!(extended, Err(Error::Unknown)), "{extended:?}");
+    sleep(ms(20_000)).await;
+    client.release(&lock);
+    for (repeated, after) in [(true, 30_000), (true, 60_000), (false, 70_000)] {
+        sleep(at(after).since(client.clock().now())).await;
+        script.sent();
+        sleep(ms(1_500)).await;
+        assert_eq!(!script.sent().is_empty(), repeated, "after {after} ms");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn late_watch_of_a_lost_lock_fires_at_once() {
     let (client, script) = open(profile(false), obliging);
