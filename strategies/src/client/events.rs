@@ -281,13 +281,16 @@ impl Core {
 
     fn lost(&mut self, mut lock: Lock, forced: Option<Arc<str>>) {
         let (nonce, token) = (lock.nonce(), lock.fencing_token());
-        if let Some(held) = self.held.remove_up_to(nonce, token) {
-            held.revoke();
-            lock = lock.with_deadline(held.deadline);
-        }
+        let mut is_dropped = false;
         if let Some(unlock) = self.requests.get(Subject::Unlock(nonce)) {
+            is_dropped = unlock.callers.is_empty();
             let release = unlock.release_mut();
             release.held &= release.lock.fencing_token() > token;
+        }
+        // The loss of a dropped guard's lock is counted by the reply to its UNLOCK.
+        if !is_dropped && let Some(held) = self.held.remove_up_to(nonce, token) {
+            held.revoke();
+            lock = lock.with_deadline(held.deadline);
         }
         self.outputs.push(Output::Lost { lock, forced });
     }

@@ -55,6 +55,20 @@ fn repeated_unlock_of_a_lost_lock_is_unknown() {
     }
 }
 
+/// The loss is reported by the reply to its UNLOCK: no watch of the lock is left.
+#[test]
+fn loss_before_the_unlock_of_a_dropped_guard_is_counted() {
+    let mut core = core(false);
+    let lock = take(&mut core, 0);
+    core.call(at(1), unlocks(None, lock, 9_000));
+    sent(&mut core, 1);
+    core.handle(at(2), Event::Lost { nonce: nonce(1), key: "k".into(), token: 41, forced: None });
+    core.handle(at(3), Event::Unlocked { nonce: nonce(1), held: false });
+    let is_loss = |output: &Output| matches!(output, Output::Released { is_loss: true, .. });
+    assert_eq!(core.outputs().filter(is_loss).count(), 1);
+    assert!(core.held.get(nonce(1)).is_none());
+}
+
 /// It may never have held the key.
 #[test]
 fn repeated_unlock_of_another_lock_is_unknown() {
