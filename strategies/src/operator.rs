@@ -98,8 +98,8 @@ const PAGE_DEFAULT: usize = 100;
 #[async_trait]
 pub trait Operator: Send + Sync {
     /// Returns a page of held keys, in no particular order. A page can be short or empty without
-    /// being the last: only a page without [`next`](Page::next) is. It may have a few more entries
-    /// than its limit.
+    /// being the last: only a page without [`next`](Page::next) is. On `Redis` it may have up to
+    /// twice its limit.
     ///
     /// A key that is held from the first page to the last is listed. Each entry is consistent in
     /// itself; a listing is no snapshot. A member lists its own table, which may be behind the
