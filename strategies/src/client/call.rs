@@ -104,6 +104,7 @@ pub(crate) enum Reply {
     /// The extension that was sent at `sent` took effect.
     Extended {
         sent: Instant,
+        delivery: Delivery,
     },
     /// An unlock or extend found that the acquisition does not hold the key.
     NotHeld,

@@ -141,7 +141,7 @@ impl Core {
                 (true, _) => self.lose(nonce, &held, Some(ELSEWHERE.into())),
                 (false, Some((_, note))) => self.lose(nonce, &held, Some(note)),
                 (false, None) => {
-                    let was_taken = !held.revoke();
+                    let was_taken = !held.lose();
                     // A dropped guard reports nothing more. A loss by the deadline or by a close
                     // was noted before.
                     let is_of_dropped_guard = |own: &Request| {
@@ -171,8 +171,7 @@ impl Core {
         // With another token it is a later acquisition, which this lock is not.
         let reply = if token == Some(lock.fencing_token()) {
             let deadline = extended_deadline(lock.deadline(), sent, lease, self.profile.drift);
-            self.held.extended(now, &lock, deadline);
-            Reply::Extended { sent }
+            Reply::Extended { sent, delivery: self.held.extended(now, &lock, deadline) }
         } else {
             self.lost(lock, None);
             Reply::NotHeld
@@ -289,7 +288,7 @@ impl Core {
         }
         // The loss of a dropped guard's lock is counted by the reply to its UNLOCK.
         if !is_dropped && let Some(held) = self.held.remove_up_to(nonce, token) {
-            held.revoke();
+            held.lose();
             lock = lock.with_deadline(held.deadline);
         }
         self.outputs.push(Output::Lost { lock, forced });
@@ -302,7 +301,7 @@ impl Core {
     }
 
     fn lose(&mut self, nonce: Nonce, held: &Held, forced: Option<Arc<str>>) {
-        held.revoke();
+        held.lose();
         self.outputs.push(Output::Lost { lock: held.lock(nonce), forced });
     }
 }

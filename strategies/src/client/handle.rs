@@ -131,10 +131,11 @@ impl<B: Backend> Client<B> {
     ) -> Result<Lock, Error> {
         let lease = Duration::from_millis(whole_ms(duration));
         match self.query(limit, Query::Extend { lock: lock.clone(), lease }).await? {
-            Reply::Extended { sent } => {
+            Reply::Extended { sent, delivery } if !delivery.is_revoked() => {
                 extended(lock, sent, lease, self.profile.drift, self.clock.now())
             }
-            Reply::NotHeld => Err(not_held(lock, self.clock.now())),
+            // Revoked: it was lost before the reply was read.
+            Reply::NotHeld | Reply::Extended { .. } => Err(not_held(lock, self.clock.now())),
             other => unreachable!("an extend has no reply {other:?}"),
         }
     }

@@ -38,7 +38,7 @@ pub(super) struct Held {
 }
 
 /// Decides whether the caller reads a grant, or the core takes it back first because the handle
-/// closes or the lock is lost.
+/// closes or the lock is lost. The replies to extensions share it: a loss revokes them, too.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Delivery(Arc<AtomicU8>);
 
@@ -56,14 +56,27 @@ impl Delivery {
         self.settle(Self::REVOKED)
     }
 
+    /// The lock is lost to its caller, too; `false` if there is one.
+    fn lose(&self) -> bool {
+        self.revoke() || !self.replace(Self::TAKEN, Self::REVOKED)
+    }
+
+    /// Whether the lock was lost, or taken back.
+    pub(super) fn is_revoked(&self) -> bool {
+        self.replace(Self::REVOKED, Self::REVOKED)
+    }
+
+    fn replace(&self, before: u8, after: u8) -> bool {
+        self.0.compare_exchange(before, after, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
     /// Whether the reply that it came with may still be read.
     fn is_open(&self) -> bool {
         Arc::strong_count(&self.0) > 1
     }
 
     fn settle(&self, outcome: u8) -> bool {
-        let settled = self.0.compare_exchange(0, outcome, Ordering::AcqRel, Ordering::Acquire);
-        settled.map_or_else(|before| before == outcome, |_| true)
+        self.replace(0, outcome) || self.replace(outcome, outcome)
     }
 }
 
@@ -75,6 +88,11 @@ impl Held {
     /// Takes back a grant that was not read. Returns whether no caller has the lock.
     pub(super) fn revoke(&self) -> bool {
         self.delivery.revoke()
+    }
+
+    /// Revokes every reply that was not read. Returns whether no caller had the lock.
+    pub(super) fn lose(&self) -> bool {
+        self.delivery.lose()
     }
 }
 
@@ -92,13 +110,17 @@ impl Holdings {
         self.insert(now, lock, lock.deadline().unwrap_or(now), sole)
     }
 
-    /// Notes an extension until `deadline`, perhaps of a lock that another process was granted.
-    pub(super) fn extended(&mut self, now: Instant, lock: &Lock, deadline: Instant) {
+    /// Notes an extension until `deadline`, perhaps of a lock that another process was granted, and
+    /// returns the delivery that its reply carries.
+    pub(super) fn extended(&mut self, now: Instant, lock: &Lock, deadline: Instant) -> Delivery {
         if let Some(held) = self.by_nonce.get_mut(&lock.nonce()) {
             held.deadline = held.deadline.max(deadline);
             held.is_doubtful = false;
+            held.delivery.clone()
         } else {
-            self.insert(now, lock, deadline, false).take();
+            let delivery = self.insert(now, lock, deadline, false);
+            delivery.take();
+            delivery
         }
     }
 

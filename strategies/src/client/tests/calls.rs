@@ -104,6 +104,23 @@ async fn extend_without_reply_ends_by_the_deadline() {
     assert!(matches!(client.extend(&foreign(Some(500)), LEASE).await, Err(Error::NotHolder)));
 }
 
+/// The grant of an extension is lost in the turn that brings it.
+#[tokio::test(start_paused = true)]
+async fn extension_that_was_revoked_is_no_lock() {
+    let (client, script) = open(profile(false), |command| match command {
+        Command::Extend { nonce, key, token, .. } => {
+            let (nonce, key, token) = (*nonce, key.clone(), *token);
+            let lost = Event::Lost { nonce, key, token, forced: None };
+            obliging(command).into_iter().chain([lost]).collect()
+        }
+        _ => obliging(command),
+    });
+    let lock = locked(&client, &script).await;
+    for lock in [lock, foreign(None)] {
+        assert!(matches!(client.extend(&lock, LEASE).await, Err(Error::NotHolder)));
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn each_inspection_gets_its_own_reply() {
     let inspection = Inspection {

@@ -52,7 +52,7 @@ fn extend_counts_from_before_the_first_send() {
     let lock = Lock::new("k", Nonce::from_u128(1), grant.token, None);
     let caller = world.extend(&follower, lock, 20_000);
     world.run_until(2_000, "extended", |w| w.replies.contains_key(&caller));
-    let Reply::Extended { sent } = world.replies[&caller] else {
+    let Reply::Extended { sent, .. } = world.replies[&caller] else {
         panic!("it was {:?}", world.replies[&caller]);
     };
     assert!(world.now.since(asked) >= Duration::from_millis(80));
