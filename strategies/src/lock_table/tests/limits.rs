@@ -1,34 +1,57 @@
-//! Goal: the floor stands in for forgotten ends, and ends itself.
+//! Goal: memory and the cost of a step have bounds, which the reference table does not see.
 use super::*;
 
-#[test]
-fn floor_covers_forgotten_withdrawals() {
-    // contract rule 6
-    let mut bench =
-        Bench::with(TableConfig { group: GROUP, nonces_max: 1, ..TableConfig::default() });
-    let at = |nonce, time| {
-        let seen = Seen::At { group: GROUP, time: ClusterTime(time) };
-        Command::Lock(LockRequest { seen, ..request(nonce, 100_000, Wait::No) })
-    };
-    bench.apply(100, &at(1, 100));
-    bench.unlock(200, 2);
-    bench.apply(300, &unlock("k", 1, true));
-    let late = bench.texts(301, &at(2, 200));
-    assert!(late[0].contains("Stale"), "the LOCK of the withdrawn nonce: {late:?}");
-    let innocent = bench.texts(301, &at(3, 200));
-    assert!(innocent[0].contains("Stale"), "an unknown one looks the same: {innocent:?}");
-    bench.apply(301, &at(3, 301));
-    assert_eq!(bench.holder(), Some(3), "but is accepted when repeated with the present time");
-}
+const MEMORY: u64 = 30_000;
 
 #[test]
 fn floor_ends_when_age_refuses() {
     let mut bench = Bench::with(TableConfig { nonces_max: 0, ..TableConfig::default() });
     let empty = bench.table.snapshot().len();
     bench.unlock(1000, 1);
-    bench.noop(31_000);
+    bench.noop(1000 + MEMORY);
     let with_floor = bench.table.snapshot().len();
-    bench.noop(31_001);
+    bench.noop(1001 + MEMORY);
     assert!(bench.table.snapshot().len() < with_floor);
     assert!(with_floor > empty);
+}
+
+#[test]
+fn one_step_forgets_no_more_than_its_bound() {
+    let mut bench = Bench::new();
+    let bound = FORGOTTEN_PER_STEP as u128;
+    let mut effects = Vec::new();
+    for nonce in 0..bound + 10 {
+        bench.table.apply(ClusterTime(0), &unlock("k", nonce, false), &mut effects);
+    }
+    let remembered = |bench: &Bench| bench.table.sizes().nonces_remembered;
+    bench.noop(MEMORY + 1);
+    assert_eq!(remembered(&bench), 10);
+    let granted = bench.lock(MEMORY + 1, bound, 1, Wait::No);
+    assert_eq!(granted.len(), 1, "the rest is forgotten by the next step, before its command");
+    assert_eq!((remembered(&bench), bench.table.sizes().keys), (0, 1));
+}
+
+/// The bound is generous: a step that scans the queue takes minutes here.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "it measures")]
+fn waiter_cost_does_not_grow() {
+    let count = 100_000;
+    let mut bench = Bench::new();
+    let mut effects = Vec::new();
+    let begun = std::time::Instant::now();
+    for nonce in 0..count {
+        let process = ProcessId(nonce % 2);
+        let request = LockRequest { process, ..request(nonce.into(), 100, Wait::Ms(50)) };
+        bench.table.apply(ClusterTime(0), &Command::Lock(request), &mut effects);
+    }
+    for nonce in (0..count / 4).rev() {
+        bench.table.apply(ClusterTime(1), &unlock("k", nonce.into(), true), &mut effects);
+    }
+    let process = ProcessId(1);
+    bench.table.apply(ClusterTime(2), &Command::DropWaiters { process }, &mut effects);
+    bench.table.apply(ClusterTime(50), &Command::Noop, &mut effects);
+    bench.table.check();
+    assert_eq!(bench.table.sizes().waiters, 0);
+    let took = begun.elapsed();
+    assert!(took.as_secs() < 20, "{took:?}");
 }

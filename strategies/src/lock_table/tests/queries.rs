@@ -21,8 +21,8 @@ fn scan(bench: &mut Bench, limit: usize, mut between: impl FnMut(&mut Bench)) ->
 fn scan_finds_each_key_of_a_prefix_once() {
     let mut bench = Bench::new();
     for number in 0..40 {
-        bench.texts(1, &lock_of(&format!("a/{number}"), 2 * number, 60_000));
-        bench.texts(1, &lock_of(&format!("b/{number}"), 2 * number + 1, 60_000));
+        bench.apply(1, &lock_of(&format!("a/{number}"), 2 * number, 60_000));
+        bench.apply(1, &lock_of(&format!("b/{number}"), 2 * number + 1, 60_000));
     }
     for limit in [1, 3, 40, 100] {
         let mut keys = scan(&mut bench, limit, |_| {});
@@ -37,12 +37,12 @@ fn scan_finds_each_key_of_a_prefix_once() {
 fn scan_goes_on_behind_a_key_that_became_free() {
     let mut bench = Bench::new();
     for number in 0..40 {
-        bench.texts(1, &lock_of(&format!("a/{number}"), number, 60_000));
+        bench.apply(1, &lock_of(&format!("a/{number}"), number, 60_000));
     }
     let mut number = 0..20_u128;
     let keys = scan(&mut bench, 3, |bench| {
         for number in number.by_ref().take(2) {
-            bench.texts(2, &unlock(&format!("a/{number}"), number, true));
+            bench.apply(2, &unlock(&format!("a/{number}"), number, true));
         }
     });
     let stayed: Vec<String> = (20..40).map(|number| format!("a/{number}")).collect();
