@@ -1,21 +1,21 @@
 //! Goal: the promises of the contract hold under real faults, on real processes, a real Redis and
 //! real sockets; where the documentation says that they do not, that is seen as well.
 //!
-//! Method: workers are processes of their own (this binary, started again), which take one lock
-//! over and over and change, by read, wait and write, what it protects: a counter and a set, each
-//! with and without a check of fencing tokens. Together with the log of acquisitions these are
-//! Jepsen's three lock workloads. Meanwhile the parent kills and stops processes, hangs and
-//! restarts Redis, cuts connections between write and reply, loses publications, replaces
-//! certificates, and drops packets by iptables in network namespaces of its own. Every fault must
-//! be seen to have fired. At the end every worker makes progress again, all keys are free, a leader
-//! is agreed on, and the whole history is checked on the host's one clock.
+//! Method: workers are processes of their own (this binary, started again), which take one lock over
+//! and over and change, by read, wait and write, what it protects: a counter with and one without a
+//! check of fencing tokens. Together with the log of acquisitions these are Jepsen's lock workloads.
+//! Meanwhile the parent kills and stops processes, hangs and restarts Redis, cuts connections
+//! between write and reply, loses publications, replaces certificates, and drops packets by iptables
+//! in network namespaces of its own. Every fault must be seen to have fired. At the end every worker
+//! makes progress again, all keys are free, a leader is agreed on, and the whole history is checked
+//! on the host's one clock.
 //!
 //! Scenarios run one after the other, in this order. The order and timing of faults come from a
 //! seed: a fixed one for some scenarios, a fresh one for the others, both printed.
 //!
 //! ```text
 //! cargo test --test chaos                              the slice, some 100 s
-//! cargo test --test chaos -- --ignored                 the long runs, GAGGLE_CHAOS_SECS each (120)
+//! GAGGLE_CHAOS_SECS=120 cargo test --test chaos        each that long, with fresh seeds
 //! GAGGLE_CHAOS_SEED=7 cargo test --test chaos raft     one seed, the scenarios of that name
 //! ```
 //!
@@ -100,22 +100,19 @@ pub(crate) fn silently<T>(f: impl FnOnce() -> T + UnwindSafe) -> std::thread::Re
 
 struct Scenario {
     name: &'static str,
-    /// Whether its seed is the same on every run.
+    /// Whether its seed is the same on every short run.
     fixed: bool,
-    /// Only on demand; it goes on drawing faults for minutes.
-    long: bool,
     run: fn(&mut Plan) -> Tally,
 }
 
 const fn scenario(name: &'static str, fixed: bool, run: fn(&mut Plan) -> Tally) -> Scenario {
-    Scenario { name, fixed, long: false, run }
+    Scenario { name, fixed, run }
 }
 
-const fn long(name: &'static str, run: fn(&mut Plan) -> Tally) -> Scenario {
-    Scenario { name, fixed: false, long: true, run }
-}
+/// How many of the scenarios a short run has: the first ones.
+const SHORT: usize = 11;
 
-const SCENARIOS: [Scenario; 21] = [
+const SCENARIOS: [Scenario; 13] = [
     scenario("every_checker_fails_on_what_is_planted", true, planted::checkers_fail),
     scenario("redis_keeps_the_lock_while_its_memory_lives", true, |plan| {
         redis::memory_kept(Wire::Plain, plan)
@@ -143,72 +140,37 @@ const SCENARIOS: [Scenario; 21] = [
     scenario("new_raft_group_grants_after_the_former_holder_gave_up", true, |plan| {
         members::re_forms("raft", plan)
     }),
-    long("long_redis_keeps_the_lock_while_its_memory_lives", |plan| {
-        redis::memory_kept(Wire::Plain, plan)
+    scenario("raft_keeps_the_lock_over_tls", false, |plan| {
+        members::over_tcp("raft", Wire::Tls, plan)
     }),
-    long("long_redis_keeps_the_lock_over_tls", |plan| redis::memory_kept(Wire::Tls, plan)),
-    long("long_redis_that_restarts_empty_has_two_holders", |plan| {
-        redis::restarts_empty(Wire::Plain, plan)
-    }),
-    long("long_gaggle_keeps_the_lock_over_tcp", |plan| {
-        members::over_tcp("gaggle", Wire::Plain, plan)
-    }),
-    long("long_raft_keeps_the_lock_over_tcp", |plan| members::over_tcp("raft", Wire::Plain, plan)),
-    long("long_gaggle_keeps_the_lock_over_tls", |plan| {
-        members::over_tcp("gaggle", Wire::Tls, plan)
-    }),
-    long("long_raft_keeps_the_lock_over_tls", |plan| members::over_tcp("raft", Wire::Tls, plan)),
-    long("long_gaggle_keeps_the_lock_over_redis", |plan| redis::as_channel("gaggle", plan)),
-    long("long_raft_keeps_the_lock_over_redis", |plan| redis::as_channel("raft", plan)),
-    long("long_new_gaggle_group_grants_after_the_former_holder_gave_up", |plan| {
-        members::re_forms("gaggle", plan)
-    }),
+    scenario("raft_keeps_the_lock_over_redis", false, |plan| redis::as_channel("raft", plan)),
 ];
 
-/// The options of libtest that apply here.
-struct Arguments {
-    filters: Vec<String>,
-    skips: Vec<String>,
-    exact: bool,
-    ignored: bool,
-    not_ignored: bool,
-    list: bool,
-}
-
-impl Arguments {
-    fn parse() -> Self {
-        let mut parsed = Self {
-            filters: Vec::new(),
-            skips: Vec::new(),
-            exact: false,
-            ignored: false,
-            not_ignored: true,
-            list: false,
-        };
-        let mut arguments = std::env::args().skip(1);
-        while let Some(argument) = arguments.next() {
-            match argument.as_str() {
-                "--ignored" => (parsed.ignored, parsed.not_ignored) = (true, false),
-                "--include-ignored" => parsed.ignored = true,
-                "--exact" => parsed.exact = true,
-                "--list" => parsed.list = true,
-                "--skip" => parsed.skips.extend(arguments.next()),
-                "--test-threads" | "--format" | "--color" => drop(arguments.next()),
-                flag if flag.starts_with('-') => {}
-                _ => parsed.filters.push(argument),
-            }
+/// The scenarios that the command line names as libtest's would; none is ignored.
+fn wanted() -> (Vec<&'static Scenario>, bool) {
+    let (mut names, mut exact, mut ignored, mut list) = (Vec::new(), false, false, false);
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--ignored" => ignored = true,
+            "--exact" => exact = true,
+            "--list" => list = true,
+            "--skip" | "--test-threads" | "--format" | "--color" => drop(arguments.next()),
+            flag if flag.starts_with('-') => {}
+            _ => names.push(argument),
         }
-        parsed
     }
-
-    fn wants(&self, scenario: &Scenario) -> bool {
-        let kind = if scenario.long { self.ignored } else { self.not_ignored };
-        let is = |filter: &String| {
-            if self.exact { scenario.name == filter } else { scenario.name.contains(filter) }
-        };
-        kind && (self.filters.is_empty() || self.filters.iter().any(is))
-            && !self.skips.iter().any(is)
-    }
+    let is = |scenario: &Scenario, name: &String| {
+        if exact { scenario.name == name } else { scenario.name.contains(name) }
+    };
+    let count = match long_for() {
+        _ if ignored => 0,
+        Some(_) => SCENARIOS.len(),
+        None => SHORT,
+    };
+    let wanted = SCENARIOS[..count].iter();
+    let wanted = wanted.filter(|one| names.is_empty() || names.iter().any(|name| is(one, name)));
+    (wanted.collect(), list)
 }
 
 fn main() -> ExitCode {
@@ -216,9 +178,8 @@ fn main() -> ExitCode {
         worker::main(&assignment);
         return ExitCode::SUCCESS;
     }
-    let arguments = Arguments::parse();
-    let wanted: Vec<_> = SCENARIOS.iter().filter(|scenario| arguments.wants(scenario)).collect();
-    if arguments.list {
+    let (wanted, list) = wanted();
+    if list {
         wanted.iter().for_each(|scenario| println!("{}: test", scenario.name));
         return ExitCode::SUCCESS;
     }
@@ -237,10 +198,11 @@ fn run_all(wanted: &[&Scenario]) -> ExitCode {
     let fresh: u64 = rand::random();
     let (mut all, mut failed) = (Tally::default(), Vec::new());
     for scenario in wanted {
-        let seed = seed().unwrap_or(if scenario.fixed { FIXED_SEED } else { fresh });
+        let fixed = scenario.fixed && long_for().is_none();
+        let seed = seed().unwrap_or(if fixed { FIXED_SEED } else { fresh });
         println!("chaos: {} with seed {seed}", scenario.name);
         let started = Instant::now();
-        let until = scenario.long.then(|| started + long_for());
+        let until = long_for().map(|long| started + long);
         let mut plan = Plan { random: StdRng::seed_from_u64(seed), until };
         let run = std::panic::AssertUnwindSafe(|| (scenario.run)(&mut plan));
         let seconds = |since: Instant| since.elapsed().as_secs_f64();
@@ -250,10 +212,9 @@ fn run_all(wanted: &[&Scenario]) -> ExitCode {
                 all.merge(&tally);
             }
             Err(_) => {
-                let flag = if scenario.long { "--ignored " } else { "" };
                 println!(
                     "  FAILED after {:.1} s; the same faults again:\n  \
-                     GAGGLE_CHAOS_SEED={seed} cargo test --test chaos -- {flag}--exact {}",
+                     GAGGLE_CHAOS_SEED={seed} cargo test --test chaos -- --exact {}",
                     seconds(started),
                     scenario.name
                 );
@@ -274,8 +235,8 @@ fn seed() -> Option<u64> {
     Some(seed.parse().expect("GAGGLE_CHAOS_SEED is a number"))
 }
 
-/// How long a long run goes on drawing faults.
-fn long_for() -> Duration {
-    let seconds = std::env::var("GAGGLE_CHAOS_SECS").ok();
-    Duration::from_secs(seconds.map_or(120, |seconds| seconds.parse().expect("whole seconds")))
+/// How long each scenario of a long run goes on drawing faults.
+fn long_for() -> Option<Duration> {
+    let seconds = std::env::var("GAGGLE_CHAOS_SECS").ok()?;
+    Some(Duration::from_secs(seconds.parse().expect("GAGGLE_CHAOS_SECS is a number")))
 }

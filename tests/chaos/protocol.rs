@@ -1,6 +1,6 @@
 //! The messages between parent and worker: one JSON object a line.
 
-use std::{collections::BTreeSet, path::PathBuf};
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +15,7 @@ pub(crate) const KEY: &str = "chaos";
 pub(crate) struct Assignment {
     /// Its name, and its member's where it is one.
     pub(crate) name: String,
-    /// The number of this process among all of a scenario: names its elements of the set.
+    /// The number of this process among all of a scenario.
     pub(crate) instance: u32,
     /// The socket of the protected resources.
     pub(crate) store: PathBuf,
@@ -114,46 +114,30 @@ pub(crate) enum Outcome {
 pub(crate) enum Request {
     Hello { pid: u32 },
     Get { resource: Resource, token: u64 },
-    Put { resource: Resource, token: u64, value: Value },
+    Put { resource: Resource, token: u64, value: u64 },
 }
 
 /// And back.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Reply {
-    Value(Value),
+    Value(u64),
     Written,
     /// The token is smaller than the greatest seen.
     Stale,
 }
 
-/// A resource that the lock protects. The checked ones look at the token, the others do not.
+/// A resource that the lock protects. The checked one looks at the token, the other does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum Resource {
     Counter,
     CheckedCounter,
-    Set,
-    CheckedSet,
 }
 
 impl Resource {
     /// In the order in which workers read them.
-    pub(crate) const ALL: [Self; 4] =
-        [Self::Counter, Self::CheckedCounter, Self::Set, Self::CheckedSet];
+    pub(crate) const ALL: [Self; 2] = [Self::Counter, Self::CheckedCounter];
 
     pub(crate) fn is_checked(self) -> bool {
-        matches!(self, Self::CheckedCounter | Self::CheckedSet)
+        self == Self::CheckedCounter
     }
-
-    pub(crate) fn initial(self) -> Value {
-        match self {
-            Self::Counter | Self::CheckedCounter => Value::Count(0),
-            Self::Set | Self::CheckedSet => Value::Elements(BTreeSet::new()),
-        }
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Value {
-    Count(u64),
-    Elements(BTreeSet<u64>),
 }

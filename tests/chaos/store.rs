@@ -1,5 +1,5 @@
-//! The protected resources, and the requests: a counter and a set, each without and with a check
-//! of fencing tokens (Jepsen's second and third lock workloads).
+//! The protected resources, and the requests: a counter without and one with a check of fencing
+//! tokens (Jepsen's second lock workload).
 //!
 //! Served on a Unix socket, which reaches into every network namespace and listens on no network.
 
@@ -13,89 +13,43 @@ use std::{
 };
 
 use crate::{
-    protocol::{Reply, Request, Resource, Value},
+    protocol::{Reply, Request, Resource},
     signals::{self, Signal},
     worker::now,
 };
 
-/// The longest set that is sent about.
-const ELEMENTS_MAX: usize = 500;
-
-/// The value of one resource, and its statistics.
-#[derive(Clone, Debug)]
+/// One counter, and its statistics.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Protected {
-    value: Value,
-    /// Elements that were safe when the set grew too long to be sent about: a long run would do
-    /// nothing but carry them.
-    archived: BTreeSet<u64>,
+    /// How many updates it has.
+    pub(crate) value: u64,
     greatest: u64,
     pub(crate) applied: u64,
     /// Refused writes: each would have been a lost update, or may have been.
     pub(crate) refused: u64,
     /// Updates that a later write undid.
     pub(crate) lost: u64,
-    /// Writes after which something was missing that had been there.
-    pub(crate) backwards: u64,
 }
 
 impl Protected {
-    pub(crate) fn new(resource: Resource) -> Self {
-        let value = resource.initial();
-        Self {
-            value,
-            archived: BTreeSet::new(),
-            greatest: 0,
-            applied: 0,
-            refused: 0,
-            lost: 0,
-            backwards: 0,
-        }
-    }
-
     /// A read is a sighting of its token: a write of an older holder that arrived between the read
     /// and the write of a newer one would be lost otherwise.
-    pub(crate) fn get(&mut self, token: u64) -> Value {
+    fn get(&mut self, token: u64) -> u64 {
         self.greatest = self.greatest.max(token);
-        self.value.clone()
+        self.value
     }
 
-    pub(crate) fn put(&mut self, checked: bool, token: u64, mut value: Value) -> Reply {
+    fn put(&mut self, checked: bool, token: u64, value: u64) -> Reply {
         if checked && token < self.greatest {
             self.refused += 1;
             return Reply::Stale;
         }
         self.greatest = self.greatest.max(token);
-        if let Value::Elements(elements) = &mut value {
-            elements.retain(|element| !self.archived.contains(element));
-        }
-        let lost = match (&self.value, &value) {
-            // Every write is one increment: every missing one was another's.
-            (Value::Count(before), Value::Count(after)) => (before + 1).saturating_sub(*after),
-            (Value::Elements(before), Value::Elements(after)) => {
-                u64::try_from(before.difference(after).count()).unwrap()
-            }
-            _ => panic!("a value of another kind was written"),
-        };
-        self.lost += lost;
-        self.backwards += u64::from(lost > 0);
+        // Every write is one increment: every missing one was another's.
+        self.lost += (self.value + 1).saturating_sub(value);
         self.applied += 1;
         self.value = value;
-        if let Value::Elements(elements) = &mut self.value
-            && elements.len() >= ELEMENTS_MAX
-        {
-            self.archived.append(elements);
-        }
         Reply::Written
-    }
-
-    /// How many updates are in the value.
-    pub(crate) fn present(&self) -> u64 {
-        match &self.value {
-            Value::Count(count) => *count,
-            Value::Elements(elements) => {
-                u64::try_from(elements.len() + self.archived.len()).unwrap()
-            }
-        }
     }
 }
 
@@ -143,7 +97,7 @@ impl Store {
     pub(crate) fn serve(path: &Path) -> Self {
         let shared = Arc::new(Shared::default());
         for resource in Resource::ALL {
-            shared.lock().resources.insert(resource, Protected::new(resource));
+            shared.lock().resources.insert(resource, Protected::default());
         }
         let listener = UnixListener::bind(path).unwrap();
         let serving = shared.clone();

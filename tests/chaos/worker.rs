@@ -20,7 +20,7 @@ use tokio::{
     time::sleep,
 };
 
-use crate::protocol::{Assignment, Event, Order, Outcome, Reply, Request, Resource, Value, Work};
+use crate::protocol::{Assignment, Event, Order, Outcome, Reply, Request, Resource, Work};
 
 /// After a lock that failed at once, so that an outage is no busy loop.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -60,7 +60,6 @@ async fn serve(assignment: Assignment) {
                 halt.send_replace(false);
                 for _ in 0..work.tasks {
                     let worker = Worker {
-                        assignment: assignment.clone(),
                         locker: locker.clone(),
                         store: Store::connect(&assignment).await,
                         ops: ops.clone(),
@@ -126,7 +125,6 @@ async fn open(url: &str) -> Locker {
 
 /// One loop of a process.
 struct Worker {
-    assignment: Assignment,
     locker: Locker,
     store: Store,
     ops: Arc<AtomicU32>,
@@ -170,9 +168,8 @@ impl Worker {
     /// Changes everything that the lock protects, in good faith: a loss is noted and nothing is
     /// done about it, as by a program that looked at its guard before and not again.
     async fn section(&mut self, op: u32, guard: &Guard) {
-        let element = u64::from(self.assignment.instance) << 32 | u64::from(op);
         let work = Duration::from_millis(self.work.work_ms);
-        let mut change = pin!(self.store.change(guard.fencing_token(), element, work));
+        let mut change = pin!(self.store.change(guard.fencing_token(), work));
         tokio::select! {
             biased;
             () = guard.lost() => {
@@ -198,7 +195,7 @@ impl Store {
         store
     }
 
-    async fn change(&mut self, token: u64, element: u64, work: Duration) {
+    async fn change(&mut self, token: u64, work: Duration) {
         let mut values = Vec::new();
         for resource in Resource::ALL {
             match self.ask(&Request::Get { resource, token }).await {
@@ -208,14 +205,7 @@ impl Store {
         }
         sleep(work).await;
         for (resource, value) in values {
-            let value = match value {
-                Value::Count(count) => Value::Count(count + 1),
-                Value::Elements(mut elements) => {
-                    elements.insert(element);
-                    Value::Elements(elements)
-                }
-            };
-            self.ask(&Request::Put { resource, token, value }).await;
+            self.ask(&Request::Put { resource, token, value: value + 1 }).await;
         }
     }
 
