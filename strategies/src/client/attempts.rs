@@ -118,41 +118,13 @@ mod tests {
     }
 
     #[test]
-    fn unsent_request_leaves_no_copy() {
+    fn only_failures_since_the_last_reply_count() {
         let mut attempts = Attempts::default();
         attempts.submitted(Instant::default(), Copies::One);
-        assert!(attempts.may_have_arrived() && !attempts.has_copies());
-        attempts.failed(Fate::Unsent, cause());
-        assert!(!attempts.may_have_arrived());
-        attempts.submitted(Instant::default(), Copies::One);
-        attempts.failed(Fate::Refused, cause());
-        assert!(!attempts.may_have_arrived());
-        attempts.submitted(Instant::default(), Copies::One);
-        attempts.failed(Fate::NoReply, cause());
-        assert!(attempts.may_have_arrived() && attempts.has_copies());
-    }
-
-    #[test]
-    fn repetition_without_reply_is_a_copy() {
-        let mut attempts = Attempts::default();
-        attempts.submitted(Instant::default(), Copies::One);
-        attempts.submitted(Instant::default(), Copies::One);
-        assert!(attempts.has_copies());
-        attempts.reset();
-        assert!(!attempts.may_have_arrived());
-        attempts.submitted(Instant::default(), Copies::Many);
-        assert!(attempts.has_copies() && !attempts.is_unsettled());
-    }
-
-    #[test]
-    fn reply_makes_earlier_failures_irrelevant() {
-        let mut attempts = Attempts::default();
-        attempts.submitted(Instant::default(), Copies::One);
-        assert_eq!([(); 2].map(|()| attempts.failed(Fate::Unsent, cause())), [1, 2]);
-        assert!(attempts.cause().is_some());
-        attempts.submitted(Instant::default(), Copies::One);
+        assert_eq!(attempts.failed(Fate::Unsent, cause()), 1);
+        attempts.delayed(cause());
+        assert_eq!(attempts.failed(Fate::Unsent, cause()), 2);
         attempts.replied();
-        assert!(!attempts.may_have_arrived() && attempts.cause().is_none());
         assert_eq!(attempts.failed(Fate::Unsent, cause()), 1);
     }
 
@@ -188,15 +160,5 @@ mod tests {
         attempts.reset();
         assert_eq!((attempts.first_sent(), attempts.sends()), (None, 0));
         assert!(attempts.cause().is_none());
-    }
-
-    #[test]
-    fn delayed_reply_adds_a_cause_alone() {
-        let mut attempts = Attempts::default();
-        attempts.submitted(Instant::default(), Copies::One);
-        attempts.delayed(cause());
-        assert!(attempts.cause().is_some() && attempts.may_have_arrived());
-        assert!(!attempts.has_copies());
-        assert_eq!((attempts.sends(), attempts.failed(Fate::Unsent, cause())), (1, 1));
     }
 }
