@@ -86,49 +86,6 @@ fn majority_elects_a_leader() {
 }
 
 #[test]
-fn restart_replaces_old_incarnation() {
-    for victim_leads in [true, false] {
-        let mut world = ready(&THREE);
-        let held = world.must_lock("a", "kept", 1);
-        let leader = world.leader().expect("there is a leader");
-        let victim = if victim_leads { leader } else { world.follower() };
-        world.kill(&victim);
-        world.run(20);
-        world.start(&victim);
-        world.run_until_ready();
-        let group = world.status("a").group;
-        assert_eq!(world.status(&victim).group, group);
-        if victim != "a" {
-            let other = world.lock("b", "kept", 2, 0);
-            world.run(200);
-            assert!(matches!(world.replies[&other], Reply::Held), "the lease lives on");
-        }
-        let again = world.must_lock(&victim, "other", 3);
-        assert!(again.token > held.token);
-    }
-}
-
-#[test]
-fn members_may_restart_one_after_another() {
-    let mut world = ready(&THREE);
-    world.must_lock("a", "k", 1);
-    world.must_unlock("a", "k", 1);
-    let group = world.status("a").group;
-    for round in 0..3 {
-        for (i, name) in THREE.iter().enumerate() {
-            world.kill(name);
-            world.run(400);
-            world.start(name);
-            world.run_until_ready();
-            let nonce = 10 + round * 3 + i as u128;
-            world.must_lock(name, "k", nonce);
-            world.must_unlock(name, "k", nonce);
-        }
-    }
-    assert_eq!(world.status("a").group, group, "the group lived through it all");
-}
-
-#[test]
 fn survivor_forms_with_greater_tokens() {
     let mut world = ready(&THREE);
     let before = world.must_lock("a", "k", 1);
@@ -172,19 +129,6 @@ fn new_groups_tokens_exceed_the_old() {
         let after = world.must_lock(others[0], "k", 2);
         assert!(after.token > before.token, "{survivor}: {} after {}", after.token, before.token);
     }
-}
-
-#[test]
-fn minority_grants_nothing() {
-    let mut world = ready(&FIVE);
-    let leader = world.leader().expect("there is a leader");
-    world.cut_off(&leader);
-    let caller = world.lock(&leader, "k", 1, 5_000);
-    world.run(2_000);
-    assert!(world.granted(caller).is_none());
-    assert!(!world.status(&leader).leads, "it has stepped down");
-    world.heal();
-    world.run_until(3_000, "granted after healing", |w| w.granted(caller).is_some());
 }
 
 /// Tables that differ in their bounds would come to differ in their grants.

@@ -6,54 +6,6 @@ use super::{FIVE, THREE, ready, world::World};
 use crate::lock_table::Command;
 
 #[test]
-fn call_waits_for_a_leader() {
-    let mut world = World::new(&THREE);
-    let caller = world.lock("b", "k", 1, 5_000);
-    world.run_until(5_000, "granted", |w| w.granted(caller).is_some());
-}
-
-#[test]
-fn queue_order_survives_leader_change() {
-    let mut world = ready(&THREE);
-    let leader = world.leader().unwrap();
-    let others: Vec<&str> = THREE.into_iter().filter(|name| *name != leader).collect();
-    world.must_lock(others[0], "k", 1);
-    let mut waiting = Vec::new();
-    for nonce in 2..8 {
-        let name = others[nonce as usize % 2];
-        waiting.push((name, nonce, world.lock(name, "k", nonce, 60_000)));
-        world.run(20);
-    }
-    world.kill(&leader);
-    world.run_until(2_000, "a new leader", |w| w.leader().is_some());
-    world.must_unlock(others[0], "k", 1);
-    let mut token = 0;
-    for (name, nonce, caller) in waiting {
-        world.run_until(2_000, "the next is granted", |w| w.granted(caller).is_some());
-        let grant = world.granted(caller).unwrap();
-        assert!(grant.token > token);
-        token = grant.token;
-        world.must_unlock(name, "k", nonce);
-    }
-}
-
-#[test]
-fn process_presumed_dead_enqueues_again() {
-    let mut world = ready(&THREE);
-    let (leader, follower) = (world.leader().unwrap(), world.follower());
-    world.must_lock(&leader, "k", 1);
-    let waiting = world.lock(&follower, "k", 2, 60_000);
-    world.run(100);
-    world.cut_off(&follower);
-    world.run(4_000);
-    assert_eq!(world.node(&leader).sizes(0).table.waiters, 0);
-    world.heal();
-    world.run(1_000);
-    world.must_unlock(&leader, "k", 1);
-    world.run_until(500, "granted after all", |w| w.granted(waiting).is_some());
-}
-
-#[test]
 fn locks_of_the_leader_leave_no_nonce() {
     let mut world = ready(&THREE);
     let leader = world.leader().unwrap();

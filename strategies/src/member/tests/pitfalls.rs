@@ -23,46 +23,6 @@ fn long_snapshot() -> World {
     world
 }
 
-#[test]
-fn log_is_compacted_and_table_shrinks() {
-    let mut world = small_log();
-    let leader = world.leader().unwrap();
-    let began = world.group(&leader).view().start.0;
-    for nonce in 1..300 {
-        world.must_lock(&leader, &format!("k{nonce}"), nonce);
-        world.must_unlock(&leader, &format!("k{nonce}"), nonce);
-        let view = world.group(&leader).view();
-        let tail = view.applied - view.start.0;
-        assert!(view.start.0 == began || tail >= 10, "{tail} entries are kept");
-    }
-    world.run(100);
-    for name in THREE {
-        let crate::MemberSizes { table, log, .. } = world.node(name).sizes(0);
-        assert!(log <= 61, "{name} keeps {log} entries");
-        assert_eq!(table.keys, 0);
-    }
-}
-
-#[test]
-fn waiters_behind_a_snapshot_are_granted() {
-    let mut world = small_log();
-    let (leader, follower) = (world.leader().unwrap(), world.follower());
-    world.must_lock(&leader, "k", 1);
-    let waiting = world.lock(&follower, "k", 2, 60_000);
-    world.run(100);
-    world.cut_off(&follower);
-    world.must_unlock(&leader, "k", 1);
-    for nonce in 100..300 {
-        world.must_lock(&leader, "other", nonce);
-        world.must_unlock(&leader, "other", nonce);
-    }
-    world.heal();
-    let ms = world.run_until(3_000, "granted", |w| w.granted(waiting).is_some());
-    assert!(ms < 2_000, "after {ms} ms");
-    let table = world.node(&follower).sizes(0).table;
-    assert_eq!(table, world.node(&leader).sizes(0).table);
-}
-
 /// After a snapshot a member compares its locks with the restored table: effects were skipped.
 #[test]
 fn lock_ended_by_a_snapshot_is_lost() {

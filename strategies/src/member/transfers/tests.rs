@@ -46,32 +46,6 @@ fn lost_frames_are_retransmitted() {
     assert_eq!(carry(&bytes, |_| true), None);
 }
 
-/// Otherwise the receiver asks for its first piece indefinitely, while the sender continues
-/// from the last.
-#[test]
-fn receiver_gets_lost_pieces_again() {
-    let bytes = Bytes::from_iter(0..200_u8);
-    let (mut sender, mut receiver) = (Transfers::default(), Transfers::default());
-    sender.begin(at(0), 2, bytes.clone(), 10);
-    let mut whole = None;
-    for ms in (0..6_000).step_by(10) {
-        let mut chunks = Vec::new();
-        sender.send(at(ms), |_, body| chunks.push(body));
-        for body in chunks {
-            let Body::Chunk(chunk) = body else { unreachable!("only chunks are sent") };
-            let (ack, done) = receiver.receive(1, &chunk);
-            whole = whole.or(done);
-            if let Some(Body::ChunkAck { transfer, received }) = ack {
-                sender.acknowledged(at(ms), 2, transfer, received);
-            }
-        }
-        if ms == 10 {
-            receiver = Transfers::default();
-        }
-    }
-    assert_eq!(whole.as_deref(), Some(&bytes[..]));
-}
-
 /// How many pieces leave until the last of 24 is acknowledged, and when. A queue takes
 /// `piece_ms` for each, then a link `delay_ms` each way.
 fn over_a_queue(piece_ms: u64, delay_ms: u64, lost: impl Fn(u64) -> bool) -> (u64, u64) {
