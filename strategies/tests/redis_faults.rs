@@ -10,7 +10,6 @@ use std::time::Instant;
 
 use gaggle_channels::{net, testing::Proxy};
 use gaggle_strategies::{Error, KeyedMutex, LockOptions, Redis, RedisOptions};
-use redis::Value;
 use redis_support::{Server, at_once, ms, patient, secs, take};
 
 async fn through(proxy: &Proxy) -> Redis {
@@ -65,21 +64,6 @@ async fn reconnect_checks_waiters_at_once() {
     // Its regular check is due 800 ms after it queued, or later.
     assert!(killed.elapsed() < ms(700), "{:?}", killed.elapsed());
     second.unlock(&next.unwrap()).await.unwrap();
-}
-
-#[tokio::test]
-async fn script_flush_is_not_noticed() {
-    let server = Server::start().await;
-    let redis = server.open().await;
-    for _ in 0..3 {
-        let _: Value = server.command(&["SCRIPT", "FLUSH"]).await;
-        let held = take(&redis, "k", secs(20)).await;
-        let _: Value = server.command(&["SCRIPT", "FLUSH"]).await;
-        redis.extend(&held, secs(20)).await.unwrap();
-        let _: Value = server.command(&["SCRIPT", "FLUSH"]).await;
-        redis.unlock(&held).await.unwrap();
-        assert_eq!(redis.inspect("k").await.unwrap(), None);
-    }
 }
 
 #[tokio::test]

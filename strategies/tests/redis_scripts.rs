@@ -39,20 +39,6 @@ async fn tokens_rise_with_a_clock_behind() {
     assert_eq!(scripts.tokens().await, (ahead + 4, ahead + 4), "a free key, and copies in flight");
 }
 
-/// Contract, rule 6. Nothing else is remembered in the bucket.
-#[tokio::test]
-async fn repeat_of_expired_grant_is_refused() {
-    let mut scripts = Scripts::start().await;
-    scripts.lock(1, 60_000, 0, false).await;
-    scripts.lock(2, 60_000, -1, false).await;
-    scripts.unlock(1, false).await;
-    assert_eq!(scripts.holder().await, Some(hex(2)));
-    scripts.expire().await;
-    let words = scripts.lock(2, 60_000, -1, true).await;
-    assert_eq!(words.last().map(String::as_str), Some("spent"), "{words:?}");
-    assert_eq!(scripts.holder().await, None);
-}
-
 /// A server that has lost its memory can grant a nonce again, to a copy of its LOCK.
 #[tokio::test]
 async fn force_unlock_leaves_a_later_grant_of_its_nonce() {
@@ -210,21 +196,6 @@ async fn forgotten_nonces_refuse_no_lock() {
         let _: Value = scripts.server.command(&["ZADD", MEMORY, "1", &nonce]).await;
     }
     assert_eq!(scripts.lock(2, 60_000, 0, false).await[1], "granted");
-}
-
-/// Contract, rule 6: a copy may still arrive.
-#[tokio::test]
-async fn copied_lock_is_remembered_after_its_lease() {
-    for first in [true, false] {
-        let mut scripts = Scripts::start().await;
-        scripts.lock(1, 60_000, 0, first).await;
-        assert_eq!(scripts.number(&["EXISTS", GRANT]).await, i64::from(first));
-        assert_eq!(scripts.lock(1, 60_000, 0, !first).await[1], "again");
-        let left = scripts.number(&["PTTL", GRANT]).await - 60_000;
-        assert!(is_nonce_memory(left), "{left} ms");
-        scripts.expire().await;
-        assert_eq!(scripts.lock(1, 60_000, 0, true).await[1], "spent");
-    }
 }
 
 /// Milliseconds that the memory of a nonce may still last, if it began a moment ago.

@@ -136,31 +136,6 @@ async fn a_wrong_sentinel_is_passed_over() {
     assert!(error.contains("knows no master \"other\""), "{error}");
 }
 
-/// As docs/redis.md says of Sentinels that disagree: what no client can see.
-#[tokio::test]
-async fn sentinels_that_disagree_split_the_lock() {
-    let masters = [Server::start().await, Server::start().await];
-    let sentinels = masters.each_ref().map(|master| RedisSentinel::start(master.port()));
-    replied(&sentinels).await;
-    let [wrong, right] = &sentinels;
-    let misled = Redis::open(by_sentinels([wrong, right])).await.unwrap();
-    let other = Redis::open(by_sentinels([right])).await.unwrap();
-    let first = take(&misled, "k", secs(60)).await;
-    let second = take(&other, "k", secs(60)).await;
-    let (watch_first, watch_second) = (misled.watch(&first), other.watch(&second));
-    assert!(!watch_first.is_lost() && !watch_second.is_lost(), "two believers");
-    assert!(second.fencing_token() > first.fencing_token());
-    // The wrong Sentinel is corrected, and the wrong master ends: the first lock is lost at once.
-    let _: redis::Value = ask(wrong, &["SENTINEL", "REMOVE", "main"]).await.unwrap();
-    let port = masters[1].port().to_string();
-    let monitor = ["SENTINEL", "MONITOR", "main", "127.0.0.1", &port, "2"];
-    let _: redis::Value = ask(wrong, &monitor).await.unwrap();
-    masters[0].down();
-    tokio::time::timeout(secs(5), watch_first.lost()).await.unwrap();
-    assert!(!watch_second.is_lost());
-    other.unlock(&second).await.unwrap();
-}
-
 #[cfg(feature = "tls")]
 #[tokio::test]
 async fn tls_serves_and_its_errors_are_named() {
