@@ -36,7 +36,7 @@ fn explanation_ends_with_the_first_wrong_reply() {
 
 #[test]
 fn violations_are_counted_and_100_kept() {
-    let on = |key: &str, n: u32| Operation { key: key.into(), ..held(n, n.into(), n.into()) };
+    let on = |key: &str, n: u32| Operation { key: key.into(), ..unlocked(n, n.into(), n.into()) };
     let operations: Vec<Operation> =
         (0..80).flat_map(|n| [on("one", n), on("other", 100 + n)]).collect();
     let settings = Settings { search_all: false, ..exact() };

@@ -35,16 +35,6 @@ fn deadline_is_certain_less_the_drift() {
     }
 }
 
-#[test]
-fn withdrawn_lock_may_explain_a_refusal() {
-    let refused = refused(2, 8, 9, Refusal::NotHolder);
-    passes(&ModelKind::ALL, &[timed_out(2, 0, 5), held(3, 6, 7), refused.clone()]);
-    let asked_too_late = [held(3, 0, 1), timed_out(2, 2, 5), refused];
-    for model in ModelKind::ALL {
-        assert!(!check_as(model, &asked_too_late).passed(), "{model}");
-    }
-}
-
 /// Each of these nonces may have held for a while or not: with forty, a search that tries both of
 /// each does not end.
 fn withdrawn_and_seen_spent() -> Vec<Operation> {
@@ -79,9 +69,14 @@ fn keys_are_checked_apart() {
     assert_eq!((report.keys, report.searches), (2, 2));
 }
 
+/// `NotHolder` for a certain holder.
+fn unexplained() -> [Operation; 2] {
+    [granted(99, 1001, 1002, 99, 2000), refused(99, 1003, 1004, Refusal::NotHolder)]
+}
+
 /// Many concurrent acquisitions whose tokens do not order them, and then an unexplained refusal.
 fn laborious() -> History {
-    let mut operations = vec![held(99, 1002, 1003)];
+    let mut operations = unexplained().to_vec();
     for n in 0..24 {
         operations.push(granted(n, 0, 1000, u64::from(n / 2) + 1, 1000));
         operations.push(by(100 + n, unlocked(n, 0, 1000)));
@@ -109,7 +104,7 @@ fn report_counts_operations() {
             granted(1, 0, 1, 1, 100),
             extended(1, 2, 3, 150),
             unlocked(1, 10, 11),
-            held(2, 2, 4),
+            refused(2, 2, 4, Refusal::NotHolder),
             timed_out(3, 2, 4),
             without_reply(lock(4, 0, 0, Outcome::Unknown)),
             unlock(5, 0, 1, Outcome::Unknown),
@@ -130,7 +125,7 @@ fn report_counts_operations() {
 /// Of n acquisitions at one time there are n! orders, and only 3ⁿ places on the way through them.
 #[test]
 fn state_is_searched_once() {
-    let mut operations = vec![held(99, 1002, 1003)];
+    let mut operations = unexplained().to_vec();
     for n in 0..8 {
         operations.push(granted(n, 0, 1000, u64::from(n / 2) + 1, 1000));
         operations.push(by(100 + n, unlocked(n, 0, 1000)));

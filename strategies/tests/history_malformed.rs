@@ -79,9 +79,6 @@ fn reply_of_another_call_is_refused() {
         unlock(1, 0, 1, extended),
         lock(1, 0, 1, Outcome::Refused(Refusal::NotHolder)),
         unlock(1, 0, 1, Outcome::Refused(Refusal::TimedOut)),
-        unlock(1, 0, 1, Outcome::Refused(Refusal::Held)),
-        // It waits, so it is not refused as held.
-        lock(1, 0, 1, Outcome::Refused(Refusal::Held)),
     ];
     for operation in foreign {
         let malformed = refused_history(std::slice::from_ref(&operation));
@@ -116,7 +113,7 @@ fn library_outcomes_map_to_history_outcomes() {
     let withdrawn = Outcome::Refused(Refusal::Withdrawn);
     for (call, error, outcome) in [
         (lock, Error::TimedOut(None), Outcome::Refused(Refusal::TimedOut)),
-        (lock, Error::Held(None), Outcome::Refused(Refusal::Held)),
+        (lock, Error::Held(None), Outcome::Refused(Refusal::TimedOut)),
         (lock, Error::Closed, withdrawn),
         (lock, unavailable(), withdrawn),
         (lock, Error::Unknown, Outcome::Unknown),

@@ -154,9 +154,6 @@ impl Naive<'_> {
                 let holder = life.holder.map(|holder| Holder { granted: true, until, ..holder });
                 Some(Life { holder, latest_asked, ..life })
             }
-            (Call::Lock { .. }, Outcome::Refused(Refusal::Held)) => {
-                (life.holder.is_some() && !holds).then_some(life)
-            }
             (Call::Lock { .. }, _) if failed_lock(operation) => {
                 if holds {
                     None
@@ -236,14 +233,12 @@ fn nonsense(rng: &mut StdRng) -> Vec<Operation> {
         let unlocked = of_nonce(|other| other.outcome == Outcome::Done);
         let kind = if locked { rng.random_range(0..12) } else { rng.random_range(0..5) };
         let wait = Call::Lock { duration: ms(100), max_wait: None };
-        let once = Call::Lock { duration: ms(100), max_wait: Some(Duration::ZERO) };
         let longer = Call::Extend { duration: ms(100) };
         let until = ms(completed + rng.random_range(0..6));
         let token = u64::from(nonce) + u64::from(rng.random_bool(0.05));
         let (call, outcome) = match kind {
             0..3 => (wait, Outcome::Granted { token, until }),
-            3 => (wait, Outcome::Refused(Refusal::TimedOut)),
-            4 => (once, Outcome::Refused(Refusal::Held)),
+            3..5 => (wait, Outcome::Refused(Refusal::TimedOut)),
             5..8 if !unlocked => (Call::Unlock, Outcome::Done),
             5..9 => (Call::Unlock, Outcome::Unknown),
             9 => (Call::Unlock, Outcome::Refused(Refusal::NotHolder)),

@@ -7,7 +7,6 @@
 mod history_support;
 
 use gaggle_strategies::testing::history::{
-    self, Action, Model,
     ModelKind::{self, Fenced, Leased, Queued},
     Operation, Outcome, Refusal, Rule,
 };
@@ -115,7 +114,6 @@ fn token_falls_against_a_proven_order() {
     let bad = [
         granted(1, 0, 3, 5, 100),
         granted(2, 0, 9, 4, 100),
-        held(3, 4, 4),
         unlocked(1, 5, 6),
         extended(2, 9, 10, 200),
     ];
@@ -199,40 +197,6 @@ fn deadline_later_than_the_lease() {
     let bad = [granted(1, 0, 1, 1, 1002)];
     assert_eq!(broken(Leased, &bad), [Rule::DeadlineTooLate]);
     passes(&[Leased], &[granted(1, 0, 1, 1, 1001)]);
-}
-
-#[test]
-fn held_without_a_holder() {
-    for model in ModelKind::ALL {
-        both_find(Rule::HeldWithoutHolder, model, &[held(1, 0, 1)]);
-        let before = [granted(1, 0, 1, 1, 100), unlocked(1, 2, 3), held(2, 4, 5)];
-        both_find(Rule::HeldWithoutHolder, model, &before);
-        both_find(Rule::HeldWithoutHolder, model, &[held(1, 0, 1), granted(2, 2, 3, 1, 100)]);
-        passes(&[model], &[granted(1, 0, 1, 1, 100), unlocked(1, 2, 4), held(2, 4, 5)]);
-    }
-}
-
-#[test]
-fn held_after_a_chain_of_holds_ended() {
-    // Each refusal alone has a possible holder; only the chain of holds excludes it.
-    let bad =
-        [granted(1, 0, 1, 1, 10), granted(2, 11, 12, 2, 100), unlocked(2, 13, 14), held(3, 15, 16)];
-    assert_eq!(broken(Leased, &bad), [Rule::Unexplained(Leased)]);
-}
-
-#[test]
-fn lock_without_reply_explains_one_hold() {
-    let once = [
-        without_reply(lock(9, 0, 0, Outcome::Unknown)),
-        held(1, 1, 2),
-        granted(2, 3, 4, 2, 100),
-        unlocked(2, 5, 6),
-    ];
-    passes(&ModelKind::ALL, &once);
-    let twice = [&once[..], &[held(3, 7, 8)]].concat();
-    for model in ModelKind::ALL {
-        assert_eq!(broken(model, &twice), [Rule::Unexplained(model)]);
-    }
 }
 
 #[test]
@@ -327,28 +291,4 @@ fn unlock_with_reply_ends_its_nonce() {
     for model in ModelKind::ALL {
         both_find(Rule::GrantAfterUnlock, model, &[&twice[..], &[again(5)]].concat());
     }
-}
-
-/// The token of a pending LOCK becomes known by the reply to its repetition.
-#[test]
-fn late_known_token_must_rise() {
-    let grant = |acquisition, token, finds| Action::Grant {
-        acquisition,
-        token,
-        until: ms(9),
-        asked: ms(0),
-        queued: None,
-        released: None,
-        finds,
-        repeated: true,
-    };
-    let ghost =
-        Action::Ghost { acquisition: 2, token: None, released: None, finds: 1, repeated: true };
-    let step = |state: &_, action| Model::step(&history::Fenced, state, &action, ms(1), &[]);
-    let held = step(&Default::default(), grant(1, 5, 0)).unwrap().0;
-    let freed = step(&held, Action::Unlock { acquisition: 1 }).unwrap().0;
-    let taken = step(&freed, ghost).unwrap().0;
-    assert!(step(&taken, grant(2, 6, 1)).is_some());
-    assert!(step(&taken, grant(2, 5, 1)).is_none());
-    assert!(step(&taken, grant(2, 4, 1)).is_none());
 }

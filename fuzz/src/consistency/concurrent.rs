@@ -11,7 +11,7 @@ use gaggle_strategies::{
     clock::Clock,
     limits::REQUEST_TIMEOUT,
     lock::Nonce,
-    testing::history::{Call, History, ModelKind, Operation, Outcome, Refusal, Settings, check},
+    testing::history::{Call, History, ModelKind, Operation, Outcome, Settings, check},
 };
 use tokio::time::{sleep, timeout};
 
@@ -290,12 +290,7 @@ impl Client {
             Error::Unavailable { .. } | Error::Unknown => record.unserved.push(text),
             _ => record.illegal.push(text),
         }
-        // A late copy of a LOCK may hold the key, for no caller: a refusal says nothing of the
-        // others.
-        match error {
-            Error::Held(_) => Outcome::Refused(Refusal::NoEffect),
-            error => call.failed(error),
-        }
+        call.failed(error)
     }
 
     fn note(

@@ -5,7 +5,7 @@
 //!
 //! 1. **Intervals.** Rules for every order of the operations: certain holds do not overlap, tokens
 //!    rise, a nonce is granted once ([`Rule`] lists all). Costs a sort, whatever the contention.
-//! 2. **A search** (Wing and Gong, with Lowe's memory) for *some* order in which a [model](Model)
+//! 2. **A search** (Wing and Gong, with Lowe's memory) for *some* order in which a [model](ModelKind)
 //!    replies as the lock did. It also finds wrong refusals and chains of consequences. A search
 //!    that exceeds its budget is [`Undecided`], is counted, and is not a pass. Keys with violations
 //!    of the first kind are not searched.
@@ -38,9 +38,15 @@ mod timeline;
 
 use std::time::Duration;
 
-use self::{acquisition::Acquisitions, interval::Rules, search::Verdict, timeline::Timeline};
+use self::{
+    acquisition::Acquisitions,
+    interval::Rules,
+    model::{Fenced, Leased, Queued},
+    search::Verdict,
+    timeline::Timeline,
+};
 pub use self::{
-    model::{Action, Fenced, Hold, Leased, Model, ModelKind, Mutex, Queued},
+    model::ModelKind,
     operation::{Call, Operation, Outcome, Refusal},
     record::{History, Malformed, Recorder},
     report::{Report, Rule, Undecided, VIOLATIONS_KEPT, Violation},

@@ -26,12 +26,6 @@ pub(crate) fn granted(n: u32, invoked: u64, completed: u64, token: u64, until: u
     lock(n, invoked, completed, Outcome::Granted { token, until: ms(until) })
 }
 
-/// A LOCK that tries once and is refused as held.
-pub(crate) fn held(n: u32, invoked: u64, completed: u64) -> Operation {
-    let call = Call::Lock { duration: ms(1000), max_wait: Some(Duration::ZERO) };
-    operation(n, call, invoked, completed, Outcome::Refused(Refusal::Held))
-}
-
 pub(crate) fn timed_out(n: u32, invoked: u64, completed: u64) -> Operation {
     lock(n, invoked, completed, Outcome::Refused(Refusal::TimedOut))
 }

@@ -14,8 +14,6 @@ pub(super) struct Acquisition {
     pub(super) asked: Option<Duration>,
     /// How many LOCKs may have taken effect.
     pub(super) locks: u32,
-    /// Whether a call of it was refused as held.
-    pub(super) held: bool,
     /// The grant that was known first.
     pub(super) grant: Option<Granted>,
     /// The latest deadline of its holder.
@@ -117,7 +115,6 @@ impl Acquisition {
             operations,
             asked: None,
             locks: 0,
-            held: false,
             grant: None,
             until: Duration::ZERO,
             endings: [None; 2],
@@ -152,7 +149,6 @@ impl Acquisition {
                 self.locks += 1;
                 self.may_end(invoked, number);
             }
-            (_, Outcome::Refused(Refusal::Held)) => self.held = true,
             (Call::Unlock, Outcome::Done) => {
                 self.may_end(invoked, number);
                 self.found = self.found.max(Some((invoked, number)));

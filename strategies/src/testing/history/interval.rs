@@ -60,7 +60,6 @@ pub(super) fn check(acquisitions: &Acquisitions<'_>, place: usize, rules: Rules)
     for acquisition in of_key {
         nonce::check(&key, acquisition, rules, &mut found);
     }
-    nonce::check_held(&key, &mut found);
     holds::check(&key, rules, &mut found);
     if rules.tokens {
         tokens::check(&key, &mut found);

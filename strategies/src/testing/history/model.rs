@@ -7,15 +7,11 @@ mod queued;
 
 use std::{fmt, hash::Hash, time::Duration};
 
-pub use self::{
-    fenced::Fenced,
-    leased::Leased,
-    mutex::{Hold, Mutex},
-    queued::Queued,
-};
+use self::mutex::{Hold, Mutex};
+pub(super) use self::{fenced::Fenced, leased::Leased, queued::Queued};
 
 /// A lock as a state machine, for the search: it says which actions are possible in a state.
-pub trait Model {
+pub(super) trait Model {
     /// The state of one key.
     type State: Clone + Eq + Hash + Default + fmt::Debug;
 
@@ -24,15 +20,11 @@ pub trait Model {
 
     /// Takes `action` at `at` or as soon after it as it can be taken: the state after it and the
     /// time at which it took effect, or `None` if it cannot be taken in this state.
-    ///
-    /// `ghosts` holds the invocations, in order, of the calls that may have held the key unseen at
-    /// some time since.
     fn step(
         &self,
         state: &Self::State,
         action: &Action,
         at: Duration,
-        ghosts: &[Duration],
     ) -> Option<(Self::State, Duration)>;
 }
 
@@ -87,12 +79,10 @@ impl fmt::Display for ModelKind {
 
 /// One thing that happened, or may have, to a key. Acquisitions are numbered within the history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
+pub(super) enum Action {
     /// A caller was granted.
     Grant {
-        /// The acquisition.
         acquisition: u32,
-        /// With this token.
         token: u64,
         /// Certainly until then, unless it is unlocked.
         until: Duration,
@@ -108,40 +98,20 @@ pub enum Action {
         /// Whether more than one LOCK of this nonce may have taken effect.
         repeated: bool,
     },
-    /// A LOCK without a grant took effect; it matters because a later call shows it. It is being
-    /// withdrawn, so its hold can end at any time.
+    /// A LOCK without a grant took effect: later calls of its nonce find it holding.
     Ghost {
-        /// The acquisition.
         acquisition: u32,
         /// The token, where a repetition was granted and showed it.
         token: Option<u64>,
-        /// As in a grant.
+        // The rest as in a grant.
         released: Option<Duration>,
-        /// As in a grant.
         finds: u32,
-        /// As in a grant.
         repeated: bool,
     },
     /// The nonce held and was unlocked.
-    Unlock {
-        /// The acquisition.
-        acquisition: u32,
-    },
-    /// The nonce held and its lease was made longer.
-    Extend {
-        /// The acquisition.
-        acquisition: u32,
-        /// Certainly until then.
-        until: Duration,
-    },
+    Unlock { acquisition: u32 },
+    /// The nonce held and its lease was made longer, certainly until then.
+    Extend { acquisition: u32, until: Duration },
     /// The nonce was seen not to hold.
-    NotHolder {
-        /// The acquisition.
-        acquisition: u32,
-    },
-    /// Another nonce was seen to hold.
-    Held {
-        /// The acquisition that asked.
-        acquisition: u32,
-    },
+    NotHolder { acquisition: u32 },
 }

@@ -75,10 +75,8 @@ pub enum Outcome {
 /// Why a call was refused, in the words of the contract; the conclusions differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Refusal {
-    /// A call that does not wait found another holder. No effect.
-    Held,
-    /// `max_wait` is over. A withdrawal was sent; the key may have been taken, or may be taken, in
-    /// the caller's name for at most one lease.
+    /// `max_wait` is over, or the call does not wait and another acquisition held. The key may have
+    /// been taken, or may be taken by a late copy, in the caller's name for at most one lease.
     TimedOut,
     /// A lock that ended for another reason, and was withdrawn (`Unavailable`, `Closed`,
     /// `Failed`): as after [`TimedOut`](Self::TimedOut).
@@ -106,8 +104,7 @@ impl Call {
     #[must_use]
     pub fn failed(&self, error: &Error) -> Outcome {
         let refusal = match error {
-            Error::TimedOut(_) => Refusal::TimedOut,
-            Error::Held(_) => Refusal::Held,
+            Error::TimedOut(_) | Error::Held(_) => Refusal::TimedOut,
             Error::NotHolder => Refusal::NotHolder,
             Error::Expired => Refusal::Expired,
             Error::InvalidKey { .. } | Error::InvalidOptions { .. } | Error::Limit { .. } => {
@@ -125,21 +122,18 @@ impl Call {
 
     /// Whether `outcome` can end this call at all.
     pub(super) fn admits(&self, outcome: &Outcome) -> bool {
-        match (self, outcome) {
+        matches!(
+            (self, outcome),
             (_, Outcome::Unknown | Outcome::Refused(Refusal::NoEffect))
-            | (Self::Lock { .. }, Outcome::Granted { .. })
-            | (Self::Lock { .. }, Outcome::Refused(Refusal::TimedOut | Refusal::Withdrawn))
-            | (Self::Unlock, Outcome::Done)
-            | (Self::Extend { .. }, Outcome::Extended { .. })
-            | (
-                Self::Unlock | Self::Extend { .. },
-                Outcome::Refused(Refusal::NotHolder | Refusal::Expired),
-            ) => true,
-            (Self::Lock { max_wait, .. }, Outcome::Refused(Refusal::Held)) => {
-                *max_wait == Some(Duration::ZERO)
-            }
-            _ => false,
-        }
+                | (Self::Lock { .. }, Outcome::Granted { .. })
+                | (Self::Lock { .. }, Outcome::Refused(Refusal::TimedOut | Refusal::Withdrawn))
+                | (Self::Unlock, Outcome::Done)
+                | (Self::Extend { .. }, Outcome::Extended { .. })
+                | (
+                    Self::Unlock | Self::Extend { .. },
+                    Outcome::Refused(Refusal::NotHolder | Refusal::Expired),
+                )
+        )
     }
 }
 
@@ -205,7 +199,6 @@ impl fmt::Display for Outcome {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Held => "held by another",
             Self::TimedOut => "timed out",
             Self::Withdrawn => "withdrawn",
             Self::NotHolder => "not the holder",

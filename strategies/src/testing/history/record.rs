@@ -72,8 +72,7 @@ pub enum Malformed {
         /// The call.
         operation: Box<Operation>,
     },
-    /// The outcome is none of this call's: a grant for an unlock, `Held` for a call that
-    /// waits.
+    /// The outcome is none of this call's, such as a grant for an unlock.
     #[error("the outcome cannot end the call: {operation}")]
     ForeignReply {
         /// The call with its outcome.

@@ -34,8 +34,6 @@ pub enum Rule {
     ExpiredEarly,
     /// A deadline is later than the longest lease asked for, counted from the reply (rule 2).
     DeadlineTooLate,
-    /// `Held` was the reply although no nonce can have held.
-    HeldWithoutHolder,
     /// A queued waiter was overtaken by a LOCK that was invoked later.
     Overtaken,
     /// No order of the operations explains them all by this model.
@@ -185,7 +183,6 @@ impl fmt::Display for Rule {
             Self::HolderRefused => "a certain holder was refused as not the holder",
             Self::ExpiredEarly => "expired before its deadline",
             Self::DeadlineTooLate => "a deadline after the end of the lease",
-            Self::HeldWithoutHolder => "refused as held without a holder",
             Self::Overtaken => "a queued waiter was overtaken",
             Self::Unexplained(model) => return write!(f, "no order explains this as {model}"),
         })

@@ -9,7 +9,7 @@ use std::{hash::BuildHasherDefault, time::Duration};
 use self::{links::Links, mixer::Mixer, order::Order};
 use super::{
     ModelKind,
-    model::{Action, Model},
+    model::Model,
     timeline::{Step, Timeline},
 };
 
@@ -203,14 +203,13 @@ impl<'a, M: Model> Search<'a, M> {
     ) -> Option<Chosen<M::State>> {
         let Step { action, from, .. } = self.timeline.steps[step];
         let rank = self.order.after(step, at.rank)?;
-        let ghosts = &self.timeline.ghosts;
-        let (state, now) = self.model.step(&at.state, &action, at.now.max(from), ghosts)?;
+        let (state, now) = self.model.step(&at.state, &action, at.now.max(from))?;
         if now > limit {
             return None;
         }
         let set = at.set ^ mark(step);
         // A step that changes nothing excludes no other order: it can be taken at once.
-        let forced = now == at.now && state == at.state && !matches!(action, Action::Ghost { .. });
+        let forced = now == at.now && state == at.state;
         if !forced && !self.remember(set, &state, now) {
             return None;
         }

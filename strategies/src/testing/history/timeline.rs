@@ -14,8 +14,6 @@ use crate::Drift;
 pub(super) struct Timeline {
     /// In order of invocation.
     pub(super) steps: Vec<Step>,
-    /// The invocations of calls that may have held unseen, in order.
-    pub(super) ghosts: Vec<Duration>,
     /// Whether tokens give the order of the grants: they do (contract, rule 5) unless two nonces
     /// have one token, or tokens contradict real time.
     pub(super) by_token: bool,
@@ -54,41 +52,26 @@ impl Timeline {
             );
             timeline.take_in(number, &calls, drift);
         }
-        timeline.leave_out_idle_ghosts();
         timeline.steps.sort_by_key(|step| step.from);
-        timeline.ghosts.sort_unstable();
         timeline.by_token = tokens_order(&timeline.steps);
         timeline
     }
 
-    /// Leaves out the unneeded ghosts: no call found their nonce holding, and no call was refused
-    /// as held since. Every legal order is legal without them: a hold that a ghost ended may end
-    /// later as well. Each would double the work of a search that fails late.
-    fn leave_out_idle_ghosts(&mut self) {
-        let held = |step: &Step| step.to.filter(|_| matches!(step.action, Action::Held { .. }));
-        let refused = self.steps.iter().filter_map(held).max();
-        self.steps.retain(|step| match step.action {
-            Action::Ghost { finds: 0, .. } => refused.is_some_and(|last| step.from <= last),
-            _ => true,
-        });
-    }
-
     /// Takes in the calls of one acquisition, in order of invocation.
+    ///
+    /// A ghost that no call found holding is left out. Every legal order is legal without it: a
+    /// hold that it ended may end later as well. Each would double the work of a search that fails
+    /// late.
     fn take_in(&mut self, acquisition: u32, calls: &[Seen<'_>], drift: Drift) {
         let nonce = Nonce::of(calls);
         let unlocks = self.steps.len();
-        let released = self.take_in_endings(acquisition, calls, nonce);
+        let released = self.take_in_endings(acquisition, calls, nonce.done);
         let unlocks = u32::try_from(self.steps.len() - unlocks).unwrap_or(u32::MAX);
         let finds = nonce.finds.saturating_add(unlocks);
-        if let Some(ghost) = nonce.ghost {
-            if nonce.matters {
-                let token = nonce.token;
-                let repeated = nonce.locks > 1;
-                let action = Action::Ghost { acquisition, token, released, finds, repeated };
-                self.steps.push(Step { action, from: ghost, to: None, token });
-            } else {
-                self.ghosts.push(ghost);
-            }
+        if let Some(ghost) = nonce.ghost.filter(|_| finds > 0) {
+            let (token, repeated) = (nonce.token, nonce.locks > 1);
+            let action = Action::Ghost { acquisition, token, released, finds, repeated };
+            self.steps.push(Step { action, from: ghost, to: None, token });
         }
         for call in calls {
             let from = call.operation.invoked;
@@ -108,7 +91,6 @@ impl Timeline {
                 (_, Outcome::Extended { until }) => {
                     Action::Extend { acquisition, until: certain(to, until, drift) }
                 }
-                (_, Outcome::Refused(Refusal::Held)) => Action::Held { acquisition },
                 (_, Outcome::Refused(Refusal::NotHolder)) => Action::NotHolder { acquisition },
                 // From the deadline on, the caller's own clock says this without asking.
                 (_, Outcome::Refused(Refusal::Expired))
@@ -133,7 +115,7 @@ impl Timeline {
         &mut self,
         acquisition: u32,
         calls: &[Seen<'_>],
-        nonce: Nonce,
+        done: Option<Duration>,
     ) -> Option<Duration> {
         let action = Action::Unlock { acquisition };
         let mut first = None;
@@ -144,11 +126,11 @@ impl Timeline {
                     first.get_or_insert(from);
                 }
                 // A failed LOCK withdraws its nonce, also if another call of it was granted.
-                (Call::Lock { .. }, _) if call.is_ghost() && nonce.matters => {
+                (Call::Lock { .. }, _) if call.is_ghost() => {
                     first.get_or_insert(from);
                 }
                 (Call::Unlock, Outcome::Done) => {
-                    if nonce.done.is_some_and(|done| from > done) {
+                    if done.is_some_and(|done| from > done) {
                         let to = call.completed;
                         self.steps.push(Step { action, from, to, token: None });
                     } else {
@@ -158,7 +140,7 @@ impl Timeline {
                 _ => {}
             }
         }
-        if let (Some(from), to @ Some(_)) = (first, nonce.done) {
+        if let (Some(from), to @ Some(_)) = (first, done) {
             self.steps.push(Step { action, from, to, token: None });
             return None;
         }
@@ -234,8 +216,6 @@ struct Nonce {
     locks: u32,
     /// How many grants and extensions must find it holding.
     finds: u32,
-    /// Whether its own calls saw it hold or not hold.
-    matters: bool,
 }
 
 impl Nonce {
@@ -251,22 +231,13 @@ impl Nonce {
                         Some(nonce.first_until.map_or(until, |first| first.min(until)));
                     nonce.locks += 1;
                     nonce.finds += 1;
-                    nonce.matters = true;
                 }
                 Outcome::Done => {
                     nonce.done = nonce.done.map_or(call.completed, |done| {
                         call.completed.map(|completed| completed.min(done))
                     });
-                    nonce.matters = true;
                 }
-                Outcome::Extended { .. } => {
-                    nonce.finds += 1;
-                    nonce.matters = true;
-                }
-                // It cannot itself be the other that was seen, nor hold when it was seen not to.
-                Outcome::Refused(Refusal::Held | Refusal::NotHolder) => {
-                    nonce.matters = true;
-                }
+                Outcome::Extended { .. } => nonce.finds += 1,
                 _ if call.is_ghost() => {
                     nonce.asked.get_or_insert(from);
                     if nonce.ghost.is_none() {

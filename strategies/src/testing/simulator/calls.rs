@@ -120,14 +120,6 @@ impl Calls {
                 operation.outcome,
                 Outcome::Unknown | Outcome::Refused(Refusal::TimedOut | Refusal::Withdrawn)
             );
-            // A late copy of a LOCK that was refused may be granted to no caller, for as long as it
-            // takes to unlock it: a refusal says nothing of who among the callers held.
-            if matches!(operation.outcome, Outcome::Refused(Refusal::Held)) {
-                operation.outcome = match was_granted {
-                    true => Outcome::Unknown,
-                    false => Outcome::Refused(Refusal::NoEffect),
-                };
-            }
             if open && !was_granted {
                 operation.completed.get_or_insert(operation.invoked);
                 operation.outcome = Outcome::Refused(Refusal::NoEffect);

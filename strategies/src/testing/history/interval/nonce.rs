@@ -99,39 +99,3 @@ fn check_refusal(
         _ => {}
     }
 }
-
-/// `Held` needs a possible holder during the call: a nonce invoked by the call's end and not
-/// certainly ended before its invocation.
-pub(super) fn check_held(key: &Key<'_, '_>, found: &mut Found) {
-    let mut refused: Vec<(u32, &Acquisition)> = Vec::new();
-    for nonce in key.of_key.iter().filter(|nonce| nonce.held) {
-        for (number, operation) in key.acquisitions.operations(nonce) {
-            if operation.outcome == Outcome::Refused(Refusal::Held) {
-                refused.push((number, nonce));
-            }
-        }
-    }
-    if refused.is_empty() {
-        return;
-    }
-    let mut asked: Vec<Duration> = key.of_key.iter().filter_map(|nonce| nonce.asked).collect();
-    let mut ended: Vec<Duration> = key
-        .of_key
-        .iter()
-        .filter(|nonce| nonce.asked.is_some())
-        .filter_map(|nonce| nonce.done.map(|(done, _)| done))
-        .collect();
-    asked.sort_unstable();
-    ended.sort_unstable();
-    for (number, nonce) in refused {
-        let operation = key.operation(number);
-        let (from, to) = (operation.invoked, operation.completed.unwrap_or(Duration::MAX));
-        let begun = asked.partition_point(|&asked| asked <= to);
-        let over = ended.partition_point(|&ended| ended < from);
-        let itself = nonce.asked.is_some_and(|asked| asked <= to)
-            && nonce.done.is_none_or(|(done, _)| done >= from);
-        if begun <= over + usize::from(itself) {
-            found.note(key, Rule::HeldWithoutHolder, &[number]);
-        }
-    }
-}

@@ -6,11 +6,11 @@ use super::{Action, Model, ModelKind, Mutex};
 
 /// A lock whose tokens rise; see [`ModelKind::Fenced`].
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Fenced;
+pub(in crate::testing::history) struct Fenced;
 
 /// The present holder, and the token of the last grant.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct State {
+pub(in crate::testing::history) struct State {
     mutex: Mutex,
     last_token: u64,
 }
@@ -20,25 +20,11 @@ impl Model for Fenced {
 
     const KIND: ModelKind = ModelKind::Fenced;
 
-    fn step(
-        &self,
-        state: &State,
-        action: &Action,
-        at: Duration,
-        ghosts: &[Duration],
-    ) -> Option<(State, Duration)> {
+    fn step(&self, state: &State, action: &Action, at: Duration) -> Option<(State, Duration)> {
         let mut last_token = state.last_token;
         match *action {
             Action::Grant { acquisition, token, .. } if state.mutex.holds(acquisition) => {
-                let known = state.mutex.hold.and_then(|hold| hold.token);
-                // A ghost took the key before its token was known.
-                if known.is_some_and(|known| known != token) {
-                    return None;
-                }
-                if known.is_none() && token <= last_token {
-                    return None;
-                }
-                last_token = last_token.max(token);
+                state.mutex.hold.filter(|hold| hold.token == Some(token))?;
             }
             Action::Grant { token, .. } | Action::Ghost { token: Some(token), .. } => {
                 if token <= last_token {
@@ -48,7 +34,7 @@ impl Model for Fenced {
             }
             _ => {}
         }
-        let (mutex, at) = state.mutex.step(action, at, ghosts, |_, at| at)?;
+        let (mutex, at) = state.mutex.step(action, at, |_, at| at)?;
         Some((State { mutex, last_token }, at))
     }
 }

@@ -6,21 +6,15 @@ use super::{Action, Hold, Model, ModelKind, Mutex};
 
 /// A lock with leases; see [`ModelKind::Leased`].
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Leased;
+pub(in crate::testing::history) struct Leased;
 
 impl Model for Leased {
     type State = Mutex;
 
     const KIND: ModelKind = ModelKind::Leased;
 
-    fn step(
-        &self,
-        state: &Mutex,
-        action: &Action,
-        at: Duration,
-        ghosts: &[Duration],
-    ) -> Option<(Mutex, Duration)> {
-        state.step(action, at, ghosts, expires)
+    fn step(&self, state: &Mutex, action: &Action, at: Duration) -> Option<(Mutex, Duration)> {
+        state.step(action, at, expires)
     }
 }
 

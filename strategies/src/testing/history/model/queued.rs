@@ -6,11 +6,11 @@ use super::{Action, Model, ModelKind, Mutex, leased::expires};
 
 /// A queue of leases; see [`ModelKind::Queued`].
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Queued;
+pub(in crate::testing::history) struct Queued;
 
 /// The holder, and the invocation of the latest grant.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct State {
+pub(in crate::testing::history) struct State {
     mutex: Mutex,
     /// The latest invocation of all granted so far. A waiter that was queued before it and is
     /// granted later was overtaken.
@@ -22,13 +22,7 @@ impl Model for Queued {
 
     const KIND: ModelKind = ModelKind::Queued;
 
-    fn step(
-        &self,
-        state: &State,
-        action: &Action,
-        at: Duration,
-        ghosts: &[Duration],
-    ) -> Option<(State, Duration)> {
+    fn step(&self, state: &State, action: &Action, at: Duration) -> Option<(State, Duration)> {
         let mut latest_asked = state.latest_asked;
         if let Action::Grant { acquisition, asked, queued, .. } = *action {
             // A repetition that finds its grant had its turn before.
@@ -38,7 +32,7 @@ impl Model for Queued {
             }
             latest_asked = latest_asked.max(asked);
         }
-        let (mutex, at) = state.mutex.step(action, at, ghosts, expires)?;
+        let (mutex, at) = state.mutex.step(action, at, expires)?;
         Some((State { mutex, latest_asked }, at))
     }
 }
