@@ -1,128 +1,14 @@
 //! Goal: an option of a URL has its effect on what is opened. Method: handles opened by URL, with
-//! the option and without it. `src/open/effects.rs` says which test sees which option.
+//! the option and without it.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
-use std::{
-    io::{Read as _, Write as _},
-    net::{TcpListener, TcpStream},
-    thread,
-    time::{Duration, Instant},
-};
+use std::{io::Read as _, net::TcpListener, thread, time::Duration};
 
 use gaggle::{
-    Error, LockOptions, Locker,
+    LockOptions,
     channels::testing::{Certificates, RedisServer, free_port},
     open,
 };
-use tokio::runtime::{Builder, Runtime};
-
-fn runtime() -> Runtime {
-    Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
-}
-
-/// A member that can end without a word to the others.
-struct Member {
-    locker: Locker,
-    runtime: Runtime,
-}
-
-impl Member {
-    /// Members of these URLs, all ready.
-    fn open_all<const N: usize>(urls: [String; N]) -> Vec<Self> {
-        let open = |url: String| {
-            let runtime = runtime();
-            let locker = runtime.block_on(open(&url)).unwrap();
-            Self { locker, runtime }
-        };
-        let members: Vec<_> = urls.map(open).into();
-        for member in &members {
-            member.runtime.block_on(member.locker.ready()).unwrap();
-        }
-        members
-    }
-
-    fn leads(&self) -> bool {
-        self.locker.group_status().unwrap().leads
-    }
-
-    fn kill(self) {
-        self.runtime.shutdown_timeout(Duration::from_secs(10));
-    }
-}
-
-#[test]
-fn election_timeout_delays_the_next_leader() {
-    let rest = "members=a,b,c&election_timeout=1500ms..1600ms";
-    let url = |name| format!("gaggle+memory://elects?name={name}&{rest}");
-    let mut members = Member::open_all(["a", "b", "c"].map(url));
-    let leader = members.iter().position(Member::leads).unwrap();
-    let began = Instant::now();
-    members.remove(leader).kill();
-    while !members.iter().any(Member::leads) {
-        assert!(began.elapsed() < Duration::from_secs(20), "no leader");
-        thread::sleep(Duration::from_millis(5));
-    }
-    // The last heartbeat was before. The default is at most 300 ms.
-    assert!(began.elapsed() > Duration::from_millis(750), "{:?}", began.elapsed());
-}
-
-#[test]
-fn request_timeout_bounds_an_unlock_of_a_member() {
-    let unlock = |option: &str, attempt: u32| {
-        let group = format!("gaggle+memory://bound{}-{attempt}", option.len());
-        let url = |name| format!("{group}?name={name}&members=a,b{option}");
-        let mut members = Member::open_all(["a", "b"].map(url));
-        let a = &members[0];
-        let guard = a.runtime.block_on(a.locker.lock("k")).unwrap();
-        members.pop().unwrap().kill();
-        let began = Instant::now();
-        let unlocked = members[0].runtime.block_on(guard.unlock());
-        let took = began.elapsed();
-        assert!(matches!(unlocked, Err(Error::Unknown)), "{unlocked:?}");
-        took
-    };
-    for (option, least, most) in [("&request_timeout=2s", 2000, 3000), ("", 1000, 1500)] {
-        // A busy machine may delay some attempts.
-        for attempt in 1.. {
-            let took = unlock(option, attempt);
-            assert!(took >= Duration::from_millis(least), "{option:?}: {took:?}");
-            if took < Duration::from_millis(most) {
-                break;
-            }
-            assert!(attempt < 5, "{option:?}: {took:?}");
-        }
-    }
-}
-
-/// The replies to these commands, the last of which ends the connection.
-fn replies(server: &RedisServer, commands: &str) -> String {
-    let mut stream = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
-    stream.write_all(format!("{commands}\r\nQUIT\r\n").as_bytes()).unwrap();
-    let mut replies = String::new();
-    stream.read_to_string(&mut replies).unwrap();
-    replies
-}
-
-/// How many frames all members have sent.
-fn published(server: &RedisServer) -> u64 {
-    let stats = replies(server, "INFO commandstats");
-    let (_, calls) = stats.split_once("cmdstat_publish:calls=").unwrap();
-    calls.split(',').next().unwrap().parse().unwrap()
-}
-
-#[test]
-fn heartbeat_sets_how_often_members_send() {
-    let server = RedisServer::start();
-    let rest = "cluster=beats&members=a,b&heartbeat=500ms&election_timeout=2s..3s";
-    let url = |name| format!("gaggle+{}?name={name}&{rest}", server.url());
-    let members = Member::open_all(["a", "b"].map(url));
-    let before = published(&server);
-    thread::sleep(Duration::from_secs(3));
-    // Six heartbeats and their replies; at the default of 50 ms ten times as many.
-    let sent = published(&server) - before;
-    assert!((1..=24).contains(&sent), "{sent} frames");
-    members.into_iter().for_each(Member::kill);
-}
 
 #[tokio::test]
 async fn eviction_is_accepted_if_it_is_allowed() {
@@ -191,22 +77,23 @@ async fn sentinels_get_their_own_login() {
     assert!(!login.contains("p4ss"), "{login:?}");
 }
 
-#[test]
-fn members_meet_with_one_secret_alone() {
-    let files = Certificates::new();
-    let secret = |name: &str| files.write(name, &name.repeat(32)).display().to_string();
-    let urls = |secrets: [String; 2]| {
+#[tokio::test]
+async fn members_meet_with_matching_keys_alone() {
+    let (files, foreign) = (Certificates::new(), Certificates::new());
+    [&files, &foreign].map(|each| each.issue_members("c", &["a", "b"]));
+    let secret =
+        |name: &str| format!("secret_file={}", files.write(name, &name.repeat(32)).display());
+    let urls = |keys: [String; 2]| {
         let ports = [free_port(), free_port()];
         let peers = format!("a@127.0.0.1:{},b@127.0.0.1:{}", ports[0], ports[1]);
-        ["a", "b"].into_iter().zip(ports).zip(secrets).map(move |((name, port), secret)| {
-            let rest = format!("cluster=c&name={name}&peers={peers}&secret_file={secret}");
+        ["a", "b"].into_iter().zip(ports).zip(keys).map(move |((name, port), keys)| {
+            let rest = format!("cluster=c&name={name}&peers={peers}&{keys}");
             format!("gaggle+tcp://127.0.0.1:{port}?{rest}")
         })
     };
-    let main = runtime();
-    let meet = async |secrets, limit| {
+    let meet = async |keys, limit| {
         let mut lockers = Vec::new();
-        for url in urls(secrets) {
+        for url in urls(keys) {
             lockers.push(open(&url).await.unwrap());
         }
         let met = tokio::time::timeout(limit, lockers[0].ready()).await;
@@ -215,6 +102,11 @@ fn members_meet_with_one_secret_alone() {
         }
         met.is_ok_and(|ready| ready.is_ok())
     };
-    assert!(main.block_on(meet([secret("x"), secret("x")], Duration::from_secs(20))));
-    assert!(!main.block_on(meet([secret("x"), secret("y")], Duration::from_secs(1))));
+    let (a, b) = (files.url_options("a"), files.url_options("b"));
+    for keys in [[secret("x"), secret("x")], [a.clone(), b]] {
+        assert!(meet(keys, Duration::from_secs(20)).await);
+    }
+    for keys in [[secret("x"), secret("y")], [a, foreign.url_options("b")]] {
+        assert!(!meet(keys, Duration::from_secs(1)).await);
+    }
 }

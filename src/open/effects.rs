@@ -1,8 +1,7 @@
-//! Goal: every option of every scheme reaches its strategy or its channel, and a test sees its
-//! effect on what is opened. Method: for each option of each scheme, the options of strategy and
-//! channel, with it and without; and a table of the tests that open handles with it.
+//! Goal: every option of every scheme reaches its strategy or its channel. Method: for each option
+//! of each scheme, the options of strategy and channel, with it and without.
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::collections::BTreeMap;
 
 use url::Url;
 
@@ -39,41 +38,6 @@ const EFFECTS: [(&str, &str, &str); 24] = [
     ("heartbeat", "20ms", "heartbeat: 20ms"),
     ("election_timeout", "700ms..900ms", "election_timeout: (700ms, 900ms)"),
     ("outside_max", "7s", "outside_max: Some(7s)"),
-];
-
-const OPEN: &str = "tests/open.rs";
-const OPEN_EFFECTS: &str = "tests/open_effects.rs";
-
-/// The test that opens a handle with the option and sees its effect, for the Redis strategy.
-const SEEN_ON_REDIS: [(&str, &str, &[&str]); 7] = [
-    (OPEN, "redis_opens_over_a_unix_socket", &["db", "user", "pass"]),
-    (OPEN, "redis_opens_with_its_options", &["queue", "namespace"]),
-    (OPEN, "request_timeout_bounds_an_unlock", &["request_timeout"]),
-    (OPEN_EFFECTS, "eviction_is_accepted_if_it_is_allowed", &["allow_eviction"]),
-    (OPEN_EFFECTS, "grant_without_its_replica_is_not_reported", &["replicas"]),
-    (
-        OPEN_EFFECTS,
-        "redis_over_tls_needs_each_file_and_name",
-        &["tls_ca", "tls_cert", "tls_key", "tls_name"],
-    ),
-    (OPEN_EFFECTS, "sentinels_get_their_own_login", &["sentinel_user", "sentinel_password"]),
-];
-
-/// The same for members.
-const SEEN_ON_MEMBERS: [(&str, &str, &[&str]); 9] = [
-    (OPEN, "members_meet_over_memory_tcp_and_redis", &["name", "members", "size", "peers"]),
-    ("tests/open_events.rs", "groupless_member_names_the_missing", &["cluster"]),
-    (
-        "tests/open_tls.rs",
-        "certificates_are_replaced_under_load",
-        &["tls_ca", "tls_cert", "tls_key"],
-    ),
-    (OPEN_EFFECTS, "members_meet_with_one_secret_alone", &["secret_file"]),
-    (OPEN, "tcp_beyond_loopback_needs_insecure", &["insecure"]),
-    (OPEN_EFFECTS, "heartbeat_sets_how_often_members_send", &["heartbeat"]),
-    (OPEN_EFFECTS, "election_timeout_delays_the_next_leader", &["election_timeout"]),
-    (OPEN_EFFECTS, "request_timeout_bounds_an_unlock_of_a_member", &["request_timeout"]),
-    (OPEN, "outside_max_of_a_url_bounds_the_leases", &["outside_max"]),
 ];
 
 /// The options that a URL stands for, and its Redis, which no options show.
@@ -127,36 +91,6 @@ fn every_option_has_its_effect() {
             let after = opened_with(&url);
             assert!(!before.contains(shown), "{}: {before}", scheme.example);
             assert!(after.contains(shown), "{url}: {shown} is not in {after}");
-        }
-    }
-}
-
-/// The test's own lines.
-fn body_of(file: &str, test: &str) -> String {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
-    let text = fs::read_to_string(&file).unwrap();
-    let (_, from) = text
-        .split_once(&format!("fn {test}("))
-        .unwrap_or_else(|| panic!("{} has no test {test}", file.display()));
-    from.split("\n}\n").next().unwrap_or_default().to_owned()
-}
-
-#[test]
-fn every_option_has_a_test_of_its_effect() {
-    for scheme in SCHEMES {
-        let tests = match scheme.kind {
-            Kind::Member(..) => &SEEN_ON_MEMBERS[..],
-            _ => &SEEN_ON_REDIS,
-        };
-        for option in scheme.options {
-            let test = tests.iter().find(|(.., options)| options.contains(option));
-            let (file, test, _) = test
-                .unwrap_or_else(|| panic!("{}: no test sees the effect of {option}", scheme.name));
-            let body = body_of(file, test);
-            // `Group` of the tests of TLS opens with the URL options of its certificates.
-            let given = body.contains(&format!("{option}="))
-                || option.starts_with("tls_") && body.contains("Group::new()");
-            assert!(given, "{test} opens nothing with {option}");
         }
     }
 }
