@@ -1,6 +1,6 @@
 //! The strategies under test, behind one type.
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use gaggle_channels::{Channel, Hub, NodeName};
 use gaggle_strategies::{
@@ -23,6 +23,9 @@ pub(super) enum Kind {
     Noop,
 }
 
+/// The remaining keys, waiters and requests of one part of a service, as text for a message.
+type Residue = Box<dyn Fn() -> Vec<String> + Send + Sync>;
+
 /// Handles on one lock service, with control over its clock and network.
 pub(super) struct Backend {
     pub(super) handles: Vec<Arc<dyn KeyedMutex>>,
@@ -30,16 +33,8 @@ pub(super) struct Backend {
     /// Where members speak; a hub without members for the others.
     pub(super) hub: Hub,
     pub(super) names: Vec<NodeName>,
-    inside: Inside,
-}
-
-enum Inside {
-    Local(Arc<Local>),
-    Redis(Arc<SimulatedRedis>),
-    Gaggle(Vec<Arc<Gaggle>>),
-    Raft(Vec<Arc<Raft>>),
-    #[cfg(test)]
-    Noop,
+    kind: Kind,
+    residues: Vec<Residue>,
 }
 
 /// A cluster without faults has formed by then, whatever its seed.
@@ -51,6 +46,16 @@ impl Kind {
     }
 }
 
+/// The sizes, unless nothing is left.
+fn left(sizes: &impl fmt::Debug, count: u64) -> Vec<String> {
+    if count > 0 { vec![format!("{sizes:?}")] } else { Vec::new() }
+}
+
+fn left_of_member(sizes: Result<MemberSizes, Error>) -> Vec<String> {
+    let sizes = sizes.expect("a member that runs knows its sizes");
+    left(&sizes, sizes.table.keys + sizes.table.waiters + sizes.pending as u64)
+}
+
 impl Backend {
     /// As many handles as `members`, on a service that is ready.
     pub(super) async fn open(kind: Kind, members: usize, seed: u64) -> Self {
@@ -58,86 +63,58 @@ impl Backend {
         let hub = Hub::new();
         let name = |number| NodeName::new(format!("m{number}")).expect("a short name");
         let names: Vec<NodeName> = (0..members).map(name).collect();
-        let options = |number: usize| {
-            MemberOptions::named("fuzz", names.clone())
-                .clock(clock.clone())
-                .heartbeat(Duration::from_millis(100))
-                .election_timeout(Duration::from_millis(300), Duration::from_millis(600))
-                .seed(seed + number as u64 + 1)
-        };
-        let channel = |name: &NodeName| Arc::new(hub.channel(name.clone())) as Arc<dyn Channel>;
-        let inside = match kind {
-            Kind::Local => Inside::Local(Arc::new(Local::with_clock(clock.clone()))),
-            // Every third publication is lost where the seed is odd: polls must find the rest.
-            Kind::Redis => Inside::Redis(SimulatedRedis::new(if seed & 256 == 0 { 0 } else { 3 })),
-            Kind::Gaggle => {
-                let mut all = Vec::new();
-                for (number, name) in names.iter().enumerate() {
-                    let member = Gaggle::open(channel(name), options(number)).await;
-                    all.push(Arc::new(member.expect("the options are right")));
+        let (mut handles, mut residues) =
+            (Vec::<Arc<dyn KeyedMutex>>::new(), Vec::<Residue>::new());
+        macro_rules! open_members {
+            ($strategy:ident) => {
+                for (name, seed) in names.iter().zip(seed + 1..) {
+                    let channel: Arc<dyn Channel> = Arc::new(hub.channel(name.clone()));
+                    let options = MemberOptions::named("fuzz", names.clone())
+                        .clock(clock.clone())
+                        .heartbeat(Duration::from_millis(100))
+                        .election_timeout(Duration::from_millis(300), Duration::from_millis(600))
+                        .seed(seed);
+                    let member = $strategy::open(channel, options).await;
+                    let member = Arc::new(member.expect("the options are right"));
+                    handles.push(member.clone());
+                    residues.push(Box::new(move || left_of_member(member.sizes())));
                 }
-                Inside::Gaggle(all)
+            };
+        }
+        match kind {
+            Kind::Local => {
+                let local = Arc::new(Local::with_clock(clock.clone()));
+                handles = vec![local.clone(); members];
+                residues.push(Box::new(move || {
+                    let sizes = local.sizes();
+                    left(&sizes, sizes.keys + sizes.waiters)
+                }));
             }
-            Kind::Raft => {
-                let mut all = Vec::new();
-                for (number, name) in names.iter().enumerate() {
-                    let member = Raft::open(channel(name), options(number)).await;
-                    all.push(Arc::new(member.expect("the options are right")));
-                }
-                Inside::Raft(all)
+            Kind::Redis => {
+                // Every third publication is lost where the seed is odd: polls must find the rest.
+                let server = SimulatedRedis::new(if seed & 256 == 0 { 0 } else { 3 });
+                let open = |number| Arc::new(server.open(clock.clone(), number)) as _;
+                handles.extend((0..members as u64).map(open));
+                residues.push(Box::new(move || server.residue()));
             }
+            Kind::Gaggle => open_members!(Gaggle),
+            Kind::Raft => open_members!(Raft),
             #[cfg(test)]
-            Kind::Noop => Inside::Noop,
-        };
-        let handles = inside.handles(members, &clock);
+            Kind::Noop => {
+                handles =
+                    vec![Arc::new(gaggle_strategies::Noop::with_clock(clock.clone())); members]
+            }
+        }
         for handle in &handles {
             let ready = timeout(FORMS_WITHIN, handle.ready()).await;
             assert!(matches!(ready, Ok(Ok(()))), "{kind:?} has not become ready: {ready:?}");
         }
-        Self { handles, clock, hub, names, inside }
+        Self { handles, clock, hub, names, kind, residues }
     }
 
     /// The handle of a client.
     pub(super) fn handle(&self, client: usize) -> &Arc<dyn KeyedMutex> {
         &self.handles[client % self.handles.len()]
-    }
-
-    /// The remaining keys, waiters and requests, as text for a message.
-    pub(super) async fn residue(&self) -> Vec<String> {
-        let of_member = |sizes: Result<MemberSizes, Error>| {
-            let sizes = sizes.expect("a member that runs knows its sizes");
-            let left = sizes.table.keys + sizes.table.waiters + sizes.pending as u64;
-            (left > 0).then(|| format!("{sizes:?}"))
-        };
-        let mut left = Vec::new();
-        match &self.inside {
-            Inside::Local(local) => {
-                let sizes = local.sizes();
-                left.extend((sizes.keys + sizes.waiters > 0).then(|| format!("{sizes:?}")));
-            }
-            #[cfg(test)]
-            Inside::Noop => {}
-            Inside::Redis(server) => left = server.residue(),
-            Inside::Gaggle(all) => {
-                for member in all {
-                    left.extend(of_member(member.sizes()));
-                }
-            }
-            Inside::Raft(all) => {
-                for member in all {
-                    left.extend(of_member(member.sizes()));
-                }
-            }
-        }
-        left
-    }
-
-    /// The time after which nothing may be left: leases, sweeps, and the nonce memory of Redis.
-    pub(super) fn settles_within(&self) -> Duration {
-        Duration::from_secs(match self.inside {
-            Inside::Redis(_) => 60,
-            _ => 20,
-        })
     }
 
     /// Waits until nothing is left.
@@ -146,32 +123,16 @@ impl Backend {
     ///
     /// When something is, in the end.
     pub(super) async fn settle(&self) {
-        let limit = Instant::now() + self.settles_within();
+        // Leases, sweeps, and the nonce memory of Redis.
+        let within = Duration::from_secs(if self.kind == Kind::Redis { 60 } else { 20 });
+        let limit = Instant::now() + within;
         loop {
-            let left = self.residue().await;
+            let left: Vec<String> = self.residues.iter().flat_map(|residue| residue()).collect();
             if left.is_empty() {
                 return;
             }
             assert!(Instant::now() < limit, "something is left: {left:?}");
             tokio::time::sleep(Duration::from_secs(1)).await;
-        }
-    }
-}
-
-impl Inside {
-    fn handles(&self, count: usize, clock: &Arc<dyn Clock>) -> Vec<Arc<dyn KeyedMutex>> {
-        match self {
-            Self::Local(local) => (0..count).map(|_| local.clone() as _).collect(),
-            Self::Redis(server) => (0..count as u64)
-                .map(|number| Arc::new(server.open(clock.clone(), number)) as _)
-                .collect(),
-            Self::Gaggle(all) => all.iter().map(|member| member.clone() as _).collect(),
-            Self::Raft(all) => all.iter().map(|member| member.clone() as _).collect(),
-            #[cfg(test)]
-            Self::Noop => {
-                let noop = gaggle_strategies::Noop::with_clock(clock.clone());
-                vec![Arc::new(noop) as _; count]
-            }
         }
     }
 }
