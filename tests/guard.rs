@@ -5,9 +5,9 @@ mod common;
 
 use std::{sync::Arc, time::Duration};
 
-use common::{Call, Stub, lease, ms};
+use common::{Call, Stub, held, lease, ms};
 use gaggle::{Error, Guard, Lock, Locker, LossCause, Owner};
-use gaggle_strategies::{Local, clock::TokioClock};
+use gaggle_strategies::{Local, clock::TokioClock, error::UnavailableKind::Misconfigured};
 use tokio::time::timeout;
 
 #[tokio::test(start_paused = true)]
@@ -230,6 +230,29 @@ async fn try_now_changes_only_the_wait() {
     assert_eq!(late.to_string(), text);
     tokio::time::sleep(ms(5000)).await;
     assert!(guard.is_valid(), "it is extended");
+}
+
+/// Contract, *Outcomes*: within 100 ms after the end of the call.
+#[tokio::test(start_paused = true)]
+async fn holder_is_named_if_the_reply_comes_in_time() {
+    let stub = Stub::new();
+    let locker = Locker::new(stub.clone());
+    for (delay, is_named) in [(99, true), (101, false)] {
+        stub.reply_to_locks(&[|| Err(Error::Held(None))]);
+        stub.reply_to_inspections(ms(delay), held);
+        let before = tokio::time::Instant::now();
+        let refused = locker.lock("k").await.unwrap_err();
+        assert_eq!(before.elapsed(), ms(delay.min(100)));
+        let Error::Held(Some(contention)) = &refused else { panic!("{refused:?}") };
+        assert_eq!((&*contention.key, contention.holder.is_some()), ("k", is_named));
+    }
+    // Nothing ends this wait but an operator.
+    stub.reply_to_locks(&[|| Err(Error::TimedOut(None))]);
+    stub.reply_to_inspections(ms(1), || {
+        Err(Error::unavailable(Misconfigured, "of another program"))
+    });
+    let refused = locker.lock("k").await.unwrap_err();
+    assert!(refused.is_permanent(), "{refused:?}");
 }
 
 #[tokio::test(start_paused = true)]

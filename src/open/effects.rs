@@ -1,8 +1,9 @@
 //! Goal: every option of every scheme reaches its strategy or its channel. Method: for each option
 //! of each scheme, the options of strategy and channel, with it and without.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
+use gaggle_strategies::LockOptions;
 use url::Url;
 
 use super::{
@@ -91,6 +92,24 @@ fn every_option_has_its_effect() {
             let after = opened_with(&url);
             assert!(!before.contains(shown), "{}: {before}", scheme.example);
             assert!(after.contains(shown), "{url}: {shown} is not in {after}");
+        }
+    }
+}
+
+/// Contract, *Input and limits* and rules 2, 6, 7 and 8.
+#[test]
+fn defaults_are_those_of_the_contract() {
+    let ten_and_five =
+        LockOptions::default().duration(Duration::from_secs(10)).max_wait(Duration::from_secs(5));
+    assert_eq!(LockOptions::default(), ten_and_five);
+    for (scheme, memory) in
+        [("redis", "nonce_memory: 30s"), ("raft+memory", "nonce_memory_ms: 30000")]
+    {
+        let opened = opened_with(Scheme::named(scheme).unwrap().example);
+        for default in
+            [memory, "waiter_ttl: 3s", "request_timeout: 1s", "drift: Drift { ppm: 10000 }"]
+        {
+            assert!(opened.contains(default), "{default} is not in {opened}");
         }
     }
 }

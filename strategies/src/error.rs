@@ -233,3 +233,36 @@ impl Error {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Error::*, UnavailableKind::*, *};
+
+    /// Contract, *Outcomes*, the column of retries.
+    #[test]
+    fn outcomes_say_whether_a_retry_can_succeed() {
+        let unavailable = |kind| Unavailable { kind, cause: None };
+        for passing in [
+            TimedOut(None),
+            Held(None),
+            unavailable(Unreachable),
+            unavailable(NoQuorum),
+            unavailable(Refused),
+            Unknown,
+            Limit { what: "keys", limit: 1 },
+        ] {
+            assert!(!passing.is_permanent(), "{passing:?}");
+        }
+        for permanent in [
+            NotHolder,
+            Expired,
+            unavailable(Misconfigured),
+            InvalidKey { bytes: 0, limit: 1 },
+            InvalidOptions { field: "x", value: "1".into(), limit: "0".into() },
+            Closed,
+            Failed { cause: "x".into() },
+        ] {
+            assert!(permanent.is_permanent(), "{permanent:?}");
+        }
+    }
+}

@@ -10,7 +10,7 @@ use std::{
 
 use async_trait::async_trait;
 use gaggle::{
-    Capabilities, Clock, Error, Inspection, KeyedMutex, Lock, LockOptions, Nonce,
+    Capabilities, Clock, Error, Inspection, KeyedMutex, Lock, LockOptions, Nonce, Owner,
     strategies::{
         clock::{Instant, TokioClock},
         implement::{Holds, LossWatch},
@@ -27,8 +27,11 @@ pub(crate) enum Call {
     Close,
 }
 
-/// The reply to one extend or unlock.
+/// The reply to one lock, extend or unlock.
 pub(crate) type Reply = fn() -> Result<(), Error>;
+
+/// The reply to inspections.
+pub(crate) type Inspect = fn() -> Result<Option<Inspection>, Error>;
 
 /// Grants every lock at once, records calls, and replies to extend and unlock from a script (`Ok`
 /// when the script is empty).
@@ -42,12 +45,14 @@ pub(crate) struct Stub {
 #[derive(Default)]
 struct State {
     calls: Vec<(Instant, Call)>,
+    locks: VecDeque<Reply>,
     extends: VecDeque<Reply>,
     extend_always: Option<Reply>,
     extend_delay: Duration,
     shortened: Duration,
     unlocks: VecDeque<Reply>,
     unlock_delay: Duration,
+    inspection: Option<(Duration, Inspect)>,
     token: u64,
 }
 
@@ -59,6 +64,10 @@ impl Stub {
 
     pub(crate) fn with_clock(clock: Arc<dyn Clock>) -> Self {
         Self { clock, holds: Holds::default(), state: Arc::default() }
+    }
+
+    pub(crate) fn reply_to_locks(&self, replies: &[Reply]) {
+        self.state.lock().unwrap().locks.extend(replies);
     }
 
     pub(crate) fn reply_to_extends(&self, replies: &[Reply]) {
@@ -88,6 +97,11 @@ impl Stub {
         self.state.lock().unwrap().unlock_delay = delay;
     }
 
+    /// Replies inspections so, this much later; at once and without a holder by default.
+    pub(crate) fn reply_to_inspections(&self, delay: Duration, reply: Inspect) {
+        self.state.lock().unwrap().inspection = Some((delay, reply));
+    }
+
     pub(crate) fn calls(&self) -> Vec<Call> {
         self.state.lock().unwrap().calls.iter().map(|(_, call)| call.clone()).collect()
     }
@@ -114,6 +128,7 @@ impl KeyedMutex for Stub {
     async fn lock(&self, key: &str, options: LockOptions) -> Result<Lock, Error> {
         self.note(Call::Lock);
         let mut state = self.state.lock().unwrap();
+        state.locks.pop_front().map_or(Ok(()), |reply| reply())?;
         let deadline = self.clock.now().after(options.get_duration()).before(state.shortened);
         state.token += 7;
         Ok(Lock::new(key, Nonce::random(), state.token, Some(deadline)))
@@ -142,7 +157,9 @@ impl KeyedMutex for Stub {
     }
 
     async fn inspect(&self, _: &str) -> Result<Option<Inspection>, Error> {
-        Ok(None)
+        let Some((delay, reply)) = self.state.lock().unwrap().inspection else { return Ok(None) };
+        tokio::time::sleep(delay).await;
+        reply()
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -165,6 +182,13 @@ impl KeyedMutex for Stub {
     fn clock(&self) -> Arc<dyn Clock> {
         Arc::clone(&self.clock)
     }
+}
+
+/// An inspection of a held key.
+pub(crate) fn held() -> Result<Option<Inspection>, Error> {
+    let (nonce, owner) = (Nonce::random(), Owner::this_process(None));
+    let (held_for, remaining) = (ms(1), ms(1));
+    Ok(Some(Inspection { fencing_token: 7, nonce, owner, held_for, remaining, waiters: 0 }))
 }
 
 pub(crate) const fn ms(ms: u64) -> Duration {

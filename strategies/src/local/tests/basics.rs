@@ -7,6 +7,7 @@ async fn tokens_begin_at_the_wall_clock() {
     let before = BootClock.wall_nanos();
     let lock = local().lock("k", options(100, 0)).await.unwrap();
     assert!((before..=BootClock.wall_nanos()).contains(&lock.fencing_token()));
+    assert!((1 << 53..1 << 63).contains(&lock.fencing_token()));
 }
 
 #[tokio::test(start_paused = true)]

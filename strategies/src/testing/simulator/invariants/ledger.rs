@@ -178,6 +178,8 @@ impl Ledger {
         let last = last_tokens.entry(grant.key.clone()).or_insert(0);
         assert!(grant.token > *last, "tokens fell on {}: {} after {last}", grant.key, grant.token);
         *last = grant.token;
+        let range = if self.keeps_heads { 1..1 << 53 } else { 1 << 53..1 << 63 };
+        assert!(range.contains(&grant.token), "token {} is not in {range:?}", grant.token);
         assert!(grant.expires_at > grant.granted_at, "a lease of nothing");
         assert_eq!(grant.granted_at, self.now, "a grant counts from its own stamp");
         assert!(
