@@ -298,23 +298,20 @@ async fn extend_after_early_loss_says_why() {
     assert!(matches!(guard.extend(ms(5000)).await, Err(Error::Closed)));
 }
 
-/// Locking a free key never waits, so the task must yield by itself.
-#[tokio::test]
-async fn locking_in_a_loop_yields() {
-    let locker = Locker::new(gaggle::strategies::Local::new());
-    for tries in [false, true] {
-        let locker = locker.clone();
-        let busy = tokio::spawn(async move {
-            loop {
-                drop(match tries {
-                    true => locker.lock_with("k", lease(ms(1000))).try_now().await.unwrap(),
-                    false => locker.lock("k").await.unwrap(),
-                });
-            }
-        });
+/// Locking a free key never waits, so the task must yield by itself. One that does not blocks its
+/// thread, so that only another one can tell.
+#[test]
+fn locking_in_a_loop_yields() {
+    let (sender, ended) = std::sync::mpsc::channel();
+    let loops = async move {
+        let locker = Locker::new(Local::new());
+        tokio::spawn(async move { while locker.lock("k").await.is_ok() {} });
         tokio::time::sleep(ms(5)).await;
-        busy.abort();
-    }
+        sender.send(()).unwrap();
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    std::thread::spawn(move || runtime.block_on(loops));
+    ended.recv_timeout(ms(20_000)).expect("the loops yield");
 }
 
 /// The first is checked against a deadline that the second has moved by then.

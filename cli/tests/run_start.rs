@@ -30,11 +30,11 @@ fn max_wait_bounds_connecting() {
     // A busy machine may delay some attempts.
     for attempt in 1.. {
         let started = Instant::now();
-        let options = ["--max-wait", "100ms", "k", "--", "true"];
+        let options = ["--max-wait", "2s", "k", "--", "true"];
         let (code, _, err) = finish(gaggle(&redis.url(), &options));
         let took = started.elapsed();
         assert!(code == Some(122) && err.contains("did not reply in time"), "{err}");
-        if took < Duration::from_millis(900) {
+        if took < Duration::from_secs(3) {
             break;
         }
         assert!(attempt < 5, "{took:?}");

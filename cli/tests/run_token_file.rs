@@ -8,7 +8,7 @@ mod run_support;
 
 use std::{
     fs,
-    os::unix::fs::{FileTypeExt as _, PermissionsExt as _, symlink},
+    os::unix::fs::{FileTypeExt as _, symlink},
     path::{Path, PathBuf},
     process::Command,
 };
@@ -93,9 +93,6 @@ fn wrong_token_file_is_refused_before_any_request() {
     fs::create_dir(at("sub")).unwrap();
     fs::write(at("file"), "").unwrap();
     symlink(at("file"), at("link")).unwrap();
-    fs::create_dir(at("closed")).unwrap();
-    fs::set_permissions(at("closed"), fs::Permissions::from_mode(0o500)).unwrap();
-    let no_write = fs::write(at("closed/x"), "").is_err();
     for (target, redirection, part) in [
         ("1", "", "are the streams of the command: give 3 or more"),
         ("3", "3>&-", "no such descriptor is open: open it by `3>FILE`"),
@@ -110,11 +107,7 @@ fn wrong_token_file_is_refused_before_any_request() {
         (&at("not/there"), "", "no file can be created in its folder: No such file"),
         (&at("file/x"), "", "no file can be created in its folder: Not a directory"),
         ("/proc/x", "", "no file can be created in its folder: "),
-        (&at("closed/x"), "", if no_write { "in its folder: Permission denied" } else { "" }),
     ] {
-        if part.is_empty() {
-            continue; // root may write everywhere
-        }
         let line = format!("--token-file {target} k -- true {redirection}");
         let (code, out, err) = finish(shell("redis://127.0.0.1:1", &line));
         assert_eq!((code, out.as_str()), (Some(125), ""), "{line}: {err}");
@@ -128,7 +121,7 @@ fn wrong_token_file_is_refused_before_any_request() {
     let (code, _, err) = finish(command);
     assert!(code == Some(125) && err.contains("the descriptor cannot be written"), "{err}");
     assert!(fs::symlink_metadata("/dev/null").unwrap().file_type().is_char_device());
-    assert_eq!(names(&folder).len(), 4);
+    assert_eq!(names(&folder).len(), 3);
 }
 
 #[test]

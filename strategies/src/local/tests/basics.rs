@@ -19,9 +19,20 @@ async fn limits_are_named() {
     assert_error!(refused, Error::Limit { what: "waiters per key", limit: 1 });
 }
 
-/// Calls that never wait yield all the same, on a runtime of one thread.
-#[tokio::test]
-async fn every_call_yields_in_a_loop() {
+/// Calls that never wait yield all the same, on a runtime of one thread. One that does not blocks
+/// its thread, so that only another one can tell.
+#[test]
+fn every_call_yields_in_a_loop() {
+    let (sender, ended) = std::sync::mpsc::channel();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    std::thread::spawn(move || {
+        runtime.block_on(call_in_loops());
+        sender.send(()).unwrap();
+    });
+    ended.recv_timeout(Duration::from_secs(20)).expect("the loops yield");
+}
+
+async fn call_in_loops() {
     for what in 0..4 {
         let mutex = std::sync::Arc::new(Local::new());
         let held = mutex.lock("held", LockOptions::default()).await.unwrap();
