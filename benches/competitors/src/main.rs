@@ -75,8 +75,7 @@ fn measure(words: &[&str]) -> Result<(), Failed> {
                 // The rows took most of the time: they are kept, and not shown in the documents.
                 settings.out = "target/competitors".into();
             }
-            report::write(&settings, &data)?;
-            singles
+            singles.and(report::write(&settings, &data))
         };
         let mut terminated = signal(SignalKind::terminate())?;
         // Servers end with the futures that hold them.
