@@ -2,18 +2,14 @@
 
 use std::{
     io::{BufRead, Write},
-    process::Stdio,
     sync::Arc,
 };
 
 use gaggle_workloads::{Contender, Span, Workload, now, record, replay};
-use tokio::{
-    io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines},
-    process::{Child, ChildStdout, Command},
-    runtime::Builder,
-};
+use tokio::runtime::Builder;
 
 use crate::{
+    bounds::Role,
     contenders::{Failed, PostgresSession, Token, excluding},
     data::Data,
     settings::Settings,
@@ -26,7 +22,7 @@ const PROCESSES: u32 = 8;
 const LEAD: u64 = 50_000_000;
 
 /// One key, eight processes: the lock named so, over this URL.
-pub(crate) async fn handoff(
+pub(crate) fn handoff(
     settings: &Settings,
     data: &mut Data,
     lock: &'static str,
@@ -39,47 +35,22 @@ pub(crate) async fn handoff(
     let described = serde_json::to_string(&workload)?;
     let mut processes = Vec::new();
     for task in 0..PROCESSES {
-        processes.push(Process::start(&["contend", lock, url, &task.to_string(), &described])?);
+        processes.push(Role::silent(&["contend", lock, url, &task.to_string(), &described])?);
     }
     for process in &mut processes {
-        process.line().await?;
+        process.line()?;
     }
     let begin = now() + LEAD;
     for process in &mut processes {
-        process.start_at(begin).await?;
+        process.send(&begin.to_string())?;
     }
     let mut spans: Vec<Span> = Vec::new();
     for process in &mut processes {
-        spans.append(&mut serde_json::from_str(&process.line().await?)?);
+        spans.append(&mut serde_json::from_str(&process.line()?)?);
     }
     let figures = excluding(replay(&workload, begin, spans));
     data.note("handoff", lock, false, figures.map_err(|error| format!("{lock}: {error}"))?);
     Ok(())
-}
-
-/// A process of this program, that ends with its owner.
-struct Process {
-    child: Child,
-    output: Lines<BufReader<ChildStdout>>,
-}
-
-impl Process {
-    fn start(words: &[&str]) -> Result<Self, Failed> {
-        let mut command = Command::new(std::env::current_exe()?);
-        command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
-        let mut child = command.spawn()?;
-        let output = child.stdout.take().expect("its standard output is piped");
-        Ok(Self { child, output: BufReader::new(output).lines() })
-    }
-
-    async fn start_at(&mut self, begin: u64) -> Result<(), Failed> {
-        let input = self.child.stdin.as_mut().expect("its standard input is piped");
-        Ok(input.write_all(format!("{begin}\n").as_bytes()).await?)
-    }
-
-    async fn line(&mut self) -> Result<String, Failed> {
-        Ok(self.output.next_line().await?.ok_or("a process ended early")?)
-    }
 }
 
 /// The child: opens the lock, reports that, waits for the start time, and reports all its spans.

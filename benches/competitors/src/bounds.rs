@@ -50,7 +50,7 @@ impl Role {
     }
 
     /// Reads its next line.
-    fn line(&mut self) -> Result<String, Failed> {
+    pub(crate) fn line(&mut self) -> Result<String, Failed> {
         let mut line = String::new();
         self.output.read_line(&mut line)?;
         match line.trim() {
@@ -59,9 +59,15 @@ impl Role {
         }
     }
 
+    /// Sends a line.
+    pub(crate) fn send(&mut self, what: &str) -> Result<(), Failed> {
+        let input = self.process.stdin.as_mut().expect("its standard input is piped");
+        Ok(writeln!(input, "{what}")?)
+    }
+
     /// Sends a command and returns the reply.
     pub(crate) fn ask(&mut self, what: &str) -> Result<String, Failed> {
-        writeln!(self.process.stdin.as_mut().expect("its standard input is piped"), "{what}")?;
+        self.send(what)?;
         self.line()
     }
 

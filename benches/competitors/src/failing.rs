@@ -1,19 +1,19 @@
 //! From a leader's end to the next grant: three members in separate processes over TCP, of
 //! which the leader is killed, or made to stand still.
 
-use std::{sync::Arc, time::Instant};
+use std::time::Instant;
 
-use gaggle::{
-    KeyedMutex, LockOptions,
-    channels::{NodeName, Tcp, TcpOptions},
-    strategies::{Gaggle, MemberOptions},
-};
-use gaggle_channels::testing::free_port;
+use gaggle::LockOptions;
 use rustix::process::Signal;
 
-use crate::{bounds::Role, contenders::Failed, data::Data, machine, settings::Settings};
-
-const NAMES: [&str; 3] = ["a", "b", "c"];
+use crate::{
+    bounds::Role,
+    cluster::{Over, member_urls},
+    contenders::Failed,
+    data::Data,
+    machine,
+    settings::Settings,
+};
 
 pub(crate) fn all(settings: &Settings, data: &mut Data) -> Result<(), Failed> {
     for (how, signal) in [("killed", Signal::KILL), ("stopped", Signal::STOP)] {
@@ -28,7 +28,8 @@ pub(crate) fn all(settings: &Settings, data: &mut Data) -> Result<(), Failed> {
 
 /// In milliseconds, each after the members are all ready again.
 fn times(count: u32, signal: Signal) -> Result<Vec<f64>, Failed> {
-    let (ports, mut members) = three()?;
+    let urls = member_urls("gaggle", 3, Over::Tcp);
+    let mut members = urls.iter().map(|url| member(url)).collect::<Result<Vec<_>, _>>()?;
     let (mut times, mut others) = (Vec::new(), 0);
     while times.len() < count as usize {
         let (term, leads) = leader(&mut members)?;
@@ -49,17 +50,10 @@ fn times(count: u32, signal: Signal) -> Result<Vec<f64>, Failed> {
         if signal == Signal::STOP {
             members[leads].signal(Signal::CONT)?;
         } else {
-            members[leads] = member(NAMES[leads], &ports)?;
+            members[leads] = member(&urls[leads])?;
         }
     }
     Ok(times)
-}
-
-/// Three of them, with the ports that they listen at.
-fn three() -> Result<([String; 3], Vec<Role>), Failed> {
-    let ports = NAMES.map(|_| free_port().to_string());
-    let members: Result<_, _> = NAMES.iter().map(|name| member(name, &ports)).collect();
-    Ok((ports, members?))
 }
 
 /// The term, and who leads in it, once all are ready. Who stood still may believe for a while that
@@ -79,24 +73,15 @@ fn leader(members: &mut [Role]) -> Result<(u64, usize), Failed> {
 }
 
 /// A process with one member; it becomes ready once a majority is there.
-fn member(name: &str, ports: &[String]) -> Result<Role, Failed> {
-    let mut arguments = vec!["candidate", name];
-    arguments.extend(ports.iter().map(String::as_str));
-    Role::silent(&arguments)
+fn member(url: &str) -> Result<Role, Failed> {
+    Role::silent(&["candidate", url])
 }
 
 /// The child: reads commands, one a line, and replies to each with one line.
-pub(crate) fn child(name: &str, ports: &[&str]) -> Result<(), Failed> {
-    let names = NAMES.map(|name| NodeName::new(name).expect("a short name"));
-    let own = NAMES.iter().position(|known| *known == name).ok_or("no such member")?;
-    let address = |port: &str| format!("127.0.0.1:{port}");
+pub(crate) fn child(url: &str) -> Result<(), Failed> {
     machine::runtime().block_on(async {
-        let channel = Tcp::new(TcpOptions::new(names[own].clone(), address(ports[own]).parse()?))?;
-        for (peer, port) in names.iter().zip(ports).filter(|(peer, _)| **peer != names[own]) {
-            channel.add_peer(peer.clone(), address(port)).await;
-        }
-        let options = MemberOptions::named("failing", names);
-        let member = Arc::new(Gaggle::open(Arc::new(channel), options).await?);
+        let member = gaggle::open(url).await?.strategy().clone();
+        let status = || member.group_status().expect("a member has a group");
         loop {
             let line = tokio::task::spawn_blocking(|| {
                 let mut line = String::new();
@@ -106,10 +91,8 @@ pub(crate) fn child(name: &str, ports: &[&str]) -> Result<(), Failed> {
             let reply = match line.trim() {
                 "ready" => member.ready().await.map(|()| "ready".to_owned())?,
                 // Of the leader.
-                "term" => {
-                    Some(member.status()).filter(|s| s.leads).map_or(0, |s| s.term).to_string()
-                }
-                "known term" => member.status().term.to_string(),
+                "term" => Some(status()).filter(|s| s.leads).map_or(0, |s| s.term).to_string(),
+                "known term" => status().term.to_string(),
                 "lock" => {
                     let lock = member.lock("k", LockOptions::default()).await?;
                     let unlocking = member.clone();

@@ -39,7 +39,7 @@ fn main() -> ExitCode {
         // Roles of this program's own child processes.
         ["echo"] => bounds::echo_child(),
         ["contend", lock, url, task, workload] => apart::child(lock, url, task, workload),
-        ["candidate", name, ports @ ..] => failing::child(name, ports),
+        ["candidate", url] => failing::child(url),
         ["beats", first, second] => rest::beats_child([first, second]),
         ["member", url] => rest::member_child(url),
         ["pairs", count, place] => rest::pairs_child(count, place),

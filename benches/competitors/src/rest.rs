@@ -14,7 +14,6 @@ use std::{
 };
 
 use gaggle::{KeyedMutex, Lock, LockOptions, strategies::Local};
-use gaggle_channels::testing::free_port;
 use gaggle_workloads::{Bare, Contender, Latency, Workload, run};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -24,7 +23,7 @@ use tokio::{
 
 use crate::{
     bounds::{FRAME_BYTES, Role},
-    cluster::{Cluster, Over},
+    cluster::{Cluster, Over, member_urls},
     commands,
     contenders::{Failed, Mutexes, excluding},
     data::Data,
@@ -103,17 +102,9 @@ pub(crate) fn beats_child(peers: [&str; 2]) -> Result<(), Failed> {
 
 /// What the busiest of three members takes.
 async fn rest_for(rest: Duration) -> Result<f64, Failed> {
-    let members: Vec<(String, u16)> =
-        ["a", "b", "c"].map(|name| (name.to_owned(), free_port())).to_vec();
-    let at: Vec<String> =
-        members.iter().map(|(name, port)| format!("{name}@127.0.0.1:{port}")).collect();
-    let peers = at.join(",");
-    let urls = members.iter().map(|(name, port)| {
-        format!("gaggle+tcp://127.0.0.1:{port}?cluster=rest&name={name}&peers={peers}")
-    });
     // Each says that it is ready only when all have started.
     let mut starting = JoinSet::new();
-    for url in urls {
+    for url in member_urls("gaggle", 3, Over::Tcp) {
         starting.spawn_blocking(move || Role::start(&["member", &url]));
     }
     let mut roles = Vec::new();
@@ -144,7 +135,7 @@ pub(crate) fn member_child(url: &str) -> Result<(), Failed> {
 /// Hand-offs with ten waiting, and with a hundred thousand.
 async fn masses(settings: &Settings, data: &mut Data) -> Result<(), Failed> {
     let many = if settings.quick { 10_000 } else { 100_000 };
-    let cluster = Cluster::gaggle(3, Over::Memory).await;
+    let cluster = Cluster::open("gaggle", 3, Over::Memory).await;
     let [leader] = cluster.leader();
     for waiters in [10, many] {
         let figure = |name: &str| format!("{name}_handoff_p50_us_{waiters}_waiters");
@@ -265,7 +256,7 @@ pub(crate) fn keys_child(count: &str) -> Result<(), Failed> {
 pub(crate) fn pairs_child(count: &str, place: &str) -> Result<(), Failed> {
     let count: u64 = count.parse()?;
     machine::runtime().block_on(async {
-        let cluster = Cluster::gaggle(3, Over::Memory).await;
+        let cluster = Cluster::open("gaggle", 3, Over::Memory).await;
         let [member]: [Arc<Bare>; 1] =
             if place == "leader" { cluster.leader() } else { cluster.follower() };
         let member = [Arc::new(Unhurried(member))];

@@ -44,10 +44,10 @@ pub(crate) async fn round(settings: &Settings, data: &mut Data) -> Result<(), Fa
     if settings.wants(ON_REDIS, &[ALL, GAGGLE1].concat()) {
         round.on_redis().await?;
     }
-    if settings.wants(&["PostgreSQL", apart::POSTGRES], &[ALL, GAGGLE1].concat()) {
+    if settings.wants(&["PostgreSQL", apart::POSTGRES], ALL) {
         round.on_postgres().await?;
     }
-    if settings.wants(&[ETCD], &[ALL, GAGGLE1].concat()) {
+    if settings.wants(&[ETCD], ALL) {
         round.on_etcd().await?;
     }
     round.members().await?;
@@ -130,7 +130,6 @@ impl Round<'_> {
             tokens.push(Arc::new(Token::open(&url).await?));
         }
         self.cases(TOKEN, false, &tokens, &["handoff", "busy"]).await?;
-        self.cases(TOKEN, false, &tokens[..MEMBERS as usize], GAGGLE1).await?;
         let handles = redis(&url, MEMBERS as usize).await;
         self.cases("Redis", true, &handles[..1], ALL).await?;
         self.cases("Redis", true, &handles, GAGGLE1).await?;
@@ -139,11 +138,10 @@ impl Round<'_> {
         }
         let rslock = [Arc::new(Rslock::new(&url))];
         self.cases("rslock", false, &rslock, ALL).await?;
-        self.cases("rslock", false, &rslock, GAGGLE1).await?;
         if self.settings.wants(&[ours::REDIS_PROCESSES], &["handoff"]) {
             ours::redis_processes(self.settings, self.data, &url).await?;
         }
-        apart::handoff(self.settings, self.data, apart::TOKEN, &url).await?;
+        apart::handoff(self.settings, self.data, apart::TOKEN, &url)?;
         self.over(Over::Redis(&url)).await
     }
 
@@ -154,8 +152,7 @@ impl Round<'_> {
             sessions.push(Arc::new(PostgresSession::open(&server.url).await?));
         }
         self.cases("PostgreSQL", false, &sessions, ALL).await?;
-        self.cases("PostgreSQL", false, &sessions, GAGGLE1).await?;
-        apart::handoff(self.settings, self.data, apart::POSTGRES, &server.url).await
+        apart::handoff(self.settings, self.data, apart::POSTGRES, &server.url)
     }
 
     async fn on_etcd(&mut self) -> Result<(), Failed> {
@@ -166,16 +163,10 @@ impl Round<'_> {
             let endpoint = &server.endpoints[session % NODES];
             sessions.push(Arc::new(EtcdSession::open(endpoint).await?));
         }
-        self.cases(ETCD, false, &sessions, ALL).await?;
-        self.cases(ETCD, false, &sessions, GAGGLE1).await
+        self.cases(ETCD, false, &sessions, ALL).await
     }
 
     async fn members(&mut self) -> Result<(), Failed> {
-        if self.settings.wants(&["Gaggle, Memory, leader"], ALL) {
-            let cluster = Cluster::gaggle(3, Over::Memory).await;
-            self.cases("Gaggle, Memory, leader", true, &cluster.leader(), ALL).await?;
-            cluster.close().await;
-        }
         self.over(Over::Memory).await?;
         self.over(Over::Tcp).await
     }
@@ -187,18 +178,13 @@ impl Round<'_> {
             Over::Tcp => "TCP",
             Over::Redis(_) => "Redis",
         };
-        let members = MEMBERS as usize;
-        let lock = format!("Gaggle, {channel}");
-        if self.settings.wants(&[&lock], GAGGLE1) {
-            let cluster = Cluster::gaggle(members, over).await;
-            self.cases(&lock, true, &cluster.members, GAGGLE1).await?;
-            cluster.close().await;
-        }
-        let lock = format!("Raft, {channel}");
-        if self.settings.wants(&[&lock], GAGGLE1) {
-            let cluster = Cluster::raft(members, over).await;
-            self.cases(&lock, true, &cluster.members, GAGGLE1).await?;
-            cluster.close().await;
+        for (name, strategy) in [("Gaggle", "gaggle"), ("Raft", "raft")] {
+            let lock = format!("{name}, {channel}");
+            if self.settings.wants(&[&lock], GAGGLE1) {
+                let cluster = Cluster::open(strategy, MEMBERS as usize, over).await;
+                self.cases(&lock, true, &cluster.members, GAGGLE1).await?;
+                cluster.close().await;
+            }
         }
         Ok(())
     }
