@@ -81,7 +81,11 @@ pub(super) fn of_certificate(error: &CertificateError) -> String {
         CertificateError::Other(other) if other.to_string().contains("CaUsedAsEndEntity") => {
             "certificate of an authority (CA) used as one's own".into()
         }
-        error => format!("certificate refused: {error}"),
+        // A stranger chooses the purposes and algorithms of its certificate.
+        CertificateError::InvalidPurposeContext { required, .. } => {
+            format!("certificate does not allow {required}: its extended key usage lacks it")
+        }
+        error => format!("certificate refused: {:.200}", error.to_string()),
     }
 }
 
@@ -114,7 +118,26 @@ fn civil(days: u64) -> (u64, u64, u64) {
 mod tests {
     use std::time::Duration;
 
+    use rustls::ExtendedKeyPurpose;
+
     use super::*;
+
+    /// Extensions are checked before the issuer: a stranger chooses them.
+    #[test]
+    fn reason_is_short_for_any_certificate() {
+        let purposes = CertificateError::InvalidPurposeContext {
+            required: ExtendedKeyPurpose::ClientAuth,
+            presented: vec![ExtendedKeyPurpose::Other(vec![7; 30]); 1_000],
+        };
+        let algorithm = CertificateError::UnsupportedSignatureAlgorithmContext {
+            signature_algorithm_id: vec![7; 10_000],
+            supported_algorithms: Vec::new(),
+        };
+        for error in [purposes, algorithm] {
+            let reason = of_certificate(&error);
+            assert!(reason.len() < 300, "{} bytes: {reason:.300}", reason.len());
+        }
+    }
 
     /// The log of refused connections has one line of each reason in ten seconds.
     #[test]
