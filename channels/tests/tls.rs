@@ -20,12 +20,23 @@ use gaggle_channels::{
 
 /// A self-signed certificate and its key, made by `openssl`.
 fn self_signed(directory: &Certificates, name: &str, authority: bool) -> (PathBuf, PathBuf) {
+    made(directory, name, authority, &[])
+}
+
+/// The same with more arguments of `openssl`, which may name another issuer.
+fn made(
+    directory: &Certificates,
+    name: &str,
+    authority: bool,
+    arguments: &[&str],
+) -> (PathBuf, PathBuf) {
     let [cert, key] = ["", "-key"].map(|part| directory.path(&format!("{name}{part}.pem")));
     let constraint = if authority { "TRUE" } else { "FALSE" };
     let made = Command::new("openssl")
         .args(["req", "-x509", "-newkey", "ed25519", "-nodes", "-subj", "/CN=test", "-addext"])
         .arg(format!("basicConstraints=critical,CA:{constraint}"))
         .args([Path::new("-keyout"), &key, Path::new("-out"), &cert])
+        .args(arguments)
         .output()
         .expect("openssl is installed");
     assert!(made.status.success(), "{made:?}");
@@ -149,6 +160,28 @@ fn unusable_keys_are_refused_by_option_and_cure() {
             "{error}"
         );
     }
+}
+
+#[test]
+fn certificate_of_a_member_needs_both_usages() {
+    let directory = Certificates::new();
+    let (ca, ca_key) = self_signed(&directory, "root", true);
+    let signed = |purpose: &str| {
+        let purpose = format!("extendedKeyUsage={purpose}");
+        let name = "subjectAltName=DNS:a.member.c.gaggle";
+        let [issuer, by] = [&ca, &ca_key].map(|path| path.to_str().unwrap());
+        let arguments = ["-addext", &purpose, "-addext", name, "-CA", issuer, "-CAkey", by];
+        let (cert, key) = made(&directory, "a", false, &arguments);
+        TlsKeys::files(&ca, cert, key)
+    };
+    for (purpose, missing) in [("serverAuth", "client"), ("clientAuth", "server")] {
+        let (field, shown) = keys_refused("a", "c", signed(purpose));
+        assert_eq!(field, "tls_cert", "{shown}");
+        let expected = format!("a.pem: certificate does not allow {missing} authentication");
+        assert!(shown.contains(&expected), "{shown}");
+    }
+    let both = TcpOptions::new(name("a"), (Ipv4Addr::LOCALHOST, 0).into());
+    Tcp::new(both.tls("c", signed("serverAuth,clientAuth"))).unwrap();
 }
 
 /// As a Redis does with the `ca.pem` of a rotation.

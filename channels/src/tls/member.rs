@@ -6,7 +6,9 @@ use rustls::{
     ClientConfig, Error, RootCertStore, ServerConfig,
     client::{Resumption, WebPkiServerVerifier, danger::ServerCertVerifier, verify_server_name},
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime},
-    server::{NoServerSessionStorage, ParsedCertificate, WebPkiClientVerifier},
+    server::{
+        NoServerSessionStorage, ParsedCertificate, WebPkiClientVerifier, danger::ClientCertVerifier,
+    },
     version::TLS13,
 };
 
@@ -113,13 +115,7 @@ impl Member {
                 let (roots, chain) = (files::roots(ca)?, files::certificates(cert)?);
                 let sides = sides(&roots, chain.clone(), files::key(key)?)
                     .map_err(|error| files::misfit(key, &error))?;
-                // As a peer will.
-                let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider());
-                verifier
-                    .build()
-                    .expect("there are roots")
-                    .verify_server_cert(&chain[0], &chain[1..], &own, &[], UnixTime::now())
-                    .map_err(|error| cert.invalid(&reason::of(&error)))?;
+                verify(&roots, &chain, &own).map_err(|error| cert.invalid(&reason::of(&error)))?;
                 Ok(sides)
             }
             [secret] => {
@@ -196,12 +192,9 @@ fn sides(
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
 ) -> Result<Sides, Error> {
-    let verifier = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider())
-        .build()
-        .map_err(|error| Error::General(error.to_string()))?;
     let mut server = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&TLS13])?
-        .with_client_cert_verifier(verifier)
+        .with_client_cert_verifier(client_verifier(roots))
         .with_single_cert(chain.clone(), key.clone_key())?;
     let mut client = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&TLS13])?
@@ -212,4 +205,24 @@ fn sides(
     server.send_tls13_tickets = 0;
     client.resumption = Resumption::disabled();
     Ok(Sides { server: Arc::new(server), client: Arc::new(client) })
+}
+
+fn client_verifier(roots: &Arc<RootCertStore>) -> Arc<dyn ClientCertVerifier> {
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider());
+    verifier.build().expect("there are roots")
+}
+
+/// Verifies a certificate as peers will: those that dial this member, and those that it dials.
+fn verify(
+    roots: &Arc<RootCertStore>,
+    chain: &[CertificateDer<'_>],
+    name: &ServerName<'_>,
+) -> Result<(), Error> {
+    let (certificate, issuers, now) = (&chain[0], &chain[1..], UnixTime::now());
+    WebPkiServerVerifier::builder_with_provider(roots.clone(), provider())
+        .build()
+        .expect("there are roots")
+        .verify_server_cert(certificate, issuers, name, &[], now)?;
+    client_verifier(roots).verify_client_cert(certificate, issuers, now)?;
+    Ok(())
 }
