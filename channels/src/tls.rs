@@ -123,6 +123,12 @@ impl TlsClient {
     }
 }
 
+/// Whether a text is a DNS name or an IP address, as [`TlsClient::connect`] needs it.
+#[must_use]
+pub fn is_server_name(text: &str) -> bool {
+    ServerName::try_from(text).is_ok()
+}
+
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }

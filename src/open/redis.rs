@@ -1,5 +1,7 @@
 //! The URL of a Redis, for the strategy and for the channel.
 
+#[cfg(feature = "tls")]
+use gaggle_channels::tls::{TlsFiles, is_server_name};
 use gaggle_strategies::{Queue, RedisOptions};
 use url::Url;
 
@@ -33,7 +35,7 @@ pub(super) fn parse(
     redis = redis.queue(options.one_of("queue", &[("fifo", Queue::Fifo), ("none", Queue::None)])?);
     #[cfg(feature = "tls")]
     if tls {
-        let files = gaggle_channels::tls::TlsFiles::default();
+        let files = TlsFiles::default();
         let mut files = set(files, options.text("tls_ca"), |files, ca| files.ca(ca));
         let needed = |option, by| scheme.invalid(option, format!("{by} needs it"));
         match (options.text("tls_cert"), options.text("tls_key")) {
@@ -42,7 +44,11 @@ pub(super) fn parse(
             (None, Some(_)) => return Err(needed("tls_cert", "tls_key")),
             (None, None) => {}
         }
-        redis = set(redis.tls(files), options.filled("tls_name")?, RedisOptions::tls_name);
+        let name = options.filled("tls_name")?;
+        if name.is_some_and(|name| !is_server_name(name)) {
+            return Err(scheme.invalid("tls_name", "it is no DNS name or IP address"));
+        }
+        redis = set(redis.tls(files), name, RedisOptions::tls_name);
     }
     let redis = set(redis, options.filled("namespace")?, RedisOptions::namespace);
     let redis = redis.allow_eviction(options.flag("allow_eviction")?);
