@@ -1,6 +1,12 @@
 //! What the URL of a Redis has that parsers do not know: a login to be checked, and several hosts.
 
-/// Checks that user and password end where a parser ends them, at the last `@`.
+const BEYOND_THE_HOST: &str = "an @ stands behind the first /, ? or #: write / as %2F, ? as %3F, \
+                               # as %23 and @ as %40 in a user, a password or an option";
+const SEVERAL_LOGINS: &str = "a login stands once, before the first host: write @ as %40 and , as \
+                              %2C in a user or a password";
+
+/// Checks that user and password end where a parser ends them, at the last `@`, and that they stand
+/// before the first host alone.
 ///
 /// A parser takes an unescaped `/`, `?` or `#` in a password for the end of the address, and a part
 /// of the password for host, port or path: errors and logs would then show it. URLs of Unix sockets
@@ -11,6 +17,7 @@
 ///
 /// assert_eq!(check_login("redis://u:pass%3Fword@127.0.0.1"), Ok(()));
 /// assert!(check_login("redis://u:pass?word@127.0.0.1").is_err());
+/// assert!(check_login("redis+cluster://u:p@a,u:p@b").is_err());
 /// ```
 ///
 /// # Errors
@@ -21,11 +28,18 @@ pub fn check_login(url: &str) -> Result<(), &'static str> {
     let url = url.replace(['\t', '\n', '\r'], "");
     let (scheme, after) = url.split_once("//").unwrap_or((&url, ""));
     let end = after.find(['/', '?', '#']).unwrap_or(after.len());
-    if scheme.contains("unix") || !after[end..].contains('@') {
+    if scheme.contains("unix") {
         return Ok(());
     }
-    Err("an @ stands behind the first /, ? or #: write / as %2F, ? as %3F, # as %23 and @ as %40 \
-         in a user, a password or an option")
+    if after[end..].contains('@') {
+        return Err(BEYOND_THE_HOST);
+    }
+    let login = after[..end].rsplit_once('@').map_or("", |(login, _)| login);
+    let has_hosts = scheme.contains("sentinel") || scheme.contains("cluster");
+    if has_hosts && login.contains('@') && login.contains(',') {
+        return Err(SEVERAL_LOGINS);
+    }
+    Ok(())
 }
 
 /// Splits a URL that names several hosts between commas: the URL with the first host alone, and all
