@@ -135,7 +135,8 @@ pub struct Counters {
     pub sent: u64,
     /// Frames and lost connections that were queued for [`Channel::receive`].
     pub received: u64,
-    /// Frames dropped because an outgoing queue was full or its connection down.
+    /// Frames dropped because an outgoing queue was full or its connection down. Frames that are
+    /// queued when a connection breaks are lost as well, and not counted.
     pub dropped_outgoing: u64,
     /// Frames dropped because the incoming queue was full.
     pub dropped_incoming: u64,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::{
     collections::BTreeMap,
     net::{IpAddr, SocketAddr},
+    num::NonZeroU16,
 };
 
 use gaggle_channels::{self as channels, Channel, NodeName};
@@ -217,7 +218,7 @@ fn peers(scheme: &Scheme, text: &str) -> Result<BTreeMap<NodeName, String>, Open
             || scheme.invalid("peers", format!("its entry {number} is not name@host:port"));
         let (name, address) = peer.rsplit_once('@').ok_or_else(problem)?;
         let (host, port) = address.rsplit_once(':').ok_or_else(problem)?;
-        if host.is_empty() || port.parse::<u16>().is_err() {
+        if host.is_empty() || port.parse::<NonZeroU16>().is_err() {
             return Err(problem());
         }
         let name = node_name(scheme, "peers", name)?;

@@ -233,6 +233,10 @@ fn invalid_urls_get_an_error_that_says_why() {
             "option peers: its entry 1 is not name@host:port",
         ),
         (
+            "gaggle+tcp://127.0.0.1:1?cluster=c&name=a&peers=a@h:1,b@h:0",
+            "option peers: its entry 2 is not name@host:port",
+        ),
+        (
             "gaggle+tcp://127.0.0.1:1?cluster=c&name=a&peers=a@h:1,a@h:2",
             "option peers: it has a name twice",
         ),
