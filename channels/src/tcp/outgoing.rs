@@ -107,7 +107,11 @@ impl Outgoing {
         loop {
             if Instant::now() >= alive {
                 alive = Instant::now() + ALIVE_EVERY;
-                self.lock().push_sign(&self.alive);
+                let mut backlog = self.lock();
+                // A queued frame is a sign of life too.
+                if backlog.is_empty() {
+                    backlog.push(self.alive.clone());
+                }
             }
             match self.flush() {
                 Ok(true) => {
@@ -132,6 +136,9 @@ impl Outgoing {
     /// Writes as much of the queue as the socket takes at once. Returns whether that was all.
     fn flush(&self) -> io::Result<bool> {
         let mut backlog = self.lock();
+        if backlog.ended {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
         while !backlog.frames.is_empty() {
             let frames = backlog.frames.iter().take(SLICES_MAX);
             let slices: Vec<IoSlice<'_>> = frames.map(|frame| IoSlice::new(frame)).collect();
@@ -141,9 +148,6 @@ impl Outgoing {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
                 Err(error) => return Err(error),
             }
-        }
-        if backlog.ended {
-            return Err(io::ErrorKind::NotConnected.into());
         }
         backlog.unflushed = !self.stream.try_flush()?;
         Ok(!backlog.unflushed)
@@ -163,15 +167,6 @@ impl Backlog {
     fn push(&mut self, frame: Bytes) {
         self.bytes += frame.len();
         self.frames.push_back(frame);
-    }
-
-    /// Enqueues a sign of life before all but the first frame, which may be half written. Behind a
-    /// long queue it would arrive too late.
-    fn push_sign(&mut self, sign: &Bytes) {
-        if !self.ended {
-            self.bytes += sign.len();
-            self.frames.insert(self.frames.len().min(1), sign.clone());
-        }
     }
 
     fn drop_first(&mut self, mut bytes: usize) {
@@ -262,45 +257,6 @@ mod tests {
             () = read => {}
             () = outgoing.write() => panic!("the connection ended"),
         }
-        assert!(outgoing.lock().frames.is_empty());
-    }
-
-    /// Behind the backlog they would arrive too late, and the peer would drop the connection.
-    #[tokio::test]
-    async fn sign_of_life_overtakes_a_backlog() {
-        let (outgoing, peer) = pair(1000, usize::MAX).await;
-        let fill = async {
-            loop {
-                while send(&outgoing, &frame(0, 100_000)) && outgoing.lock().frames.len() < 600 {}
-                tokio::time::sleep(Duration::from_millis(1)).await;
-                assert!(!outgoing.lock().frames.is_empty(), "the socket took everything");
-            }
-        };
-        let read = async {
-            let mut reader = FramedRead::new(peer, codec());
-            for _ in 0..3 {
-                // All that waits takes 6 s to be read, and what the sockets hold a tenth of that.
-                let since = Instant::now();
-                while unmarked(reader.next().await.unwrap().unwrap()) != Some(Marked::Alive) {
-                    assert!(since.elapsed() < Duration::from_secs(4), "no sign of life");
-                    tokio::time::sleep(Duration::from_millis(10)).await;
-                }
-            }
-        };
-        tokio::select! {
-            () = read => {}
-            () = fill => unreachable!("it goes on"),
-            () = outgoing.write() => panic!("the connection ended"),
-        }
-    }
-
-    /// It would stand behind half a frame.
-    #[tokio::test]
-    async fn no_sign_of_life_follows_the_end() {
-        let (outgoing, _peer) = pair(10, 1000).await;
-        outgoing.end();
-        let sign = outgoing.alive.clone();
-        outgoing.lock().push_sign(&sign);
         assert!(outgoing.lock().frames.is_empty());
     }
 
