@@ -71,62 +71,28 @@ pub(super) fn read_private(option: &'static str, path: &Path) -> Result<File, Ch
 /// The authorities in a file.
 pub(super) fn roots(file: &File) -> Result<Arc<RootCertStore>, ChannelError> {
     let mut roots = RootCertStore::empty();
-    let certificates = certificates(file)?;
-    for certificate in &certificates {
+    for certificate in certificates(file)? {
         roots
-            .add(certificate.clone())
+            .add(certificate)
             .map_err(|error| file.invalid(&format!("it has a malformed certificate: {error}")))?;
     }
-    let roots = Arc::new(roots);
-    if certificates.iter().any(|certificate| is_authority(&roots, certificate)) {
-        return Ok(roots);
-    }
-    Err(file.invalid("none of its certificates is one of an authority (CA)"))
-}
-
-/// Whether a certificate is refused as that of a server because it is one of an authority.
-fn is_authority(roots: &Arc<RootCertStore>, certificate: &CertificateDer<'_>) -> bool {
-    // Valid at its own time: an expired authority is one.
-    let mut now = UnixTime::now();
-    loop {
-        match verify_at(roots, certificate, now) {
-            Err(Error::InvalidCertificate(CertificateError::ExpiredContext {
-                not_after, ..
-            })) if not_after < now => now = not_after,
-            Err(Error::InvalidCertificate(CertificateError::NotValidYetContext {
-                not_before,
-                ..
-            })) if not_before > now => now = not_before,
-            // The verifier has no variant of its own for it.
-            Err(Error::InvalidCertificate(CertificateError::Other(other))) => {
-                return other.to_string().contains("CaUsedAsEndEntity");
-            }
-            _ => return false,
-        }
-    }
+    Ok(Arc::new(roots))
 }
 
 /// The last second of a certificate in a file of authorities, in seconds since 1970.
 pub(super) fn last_second(file: &File, index: usize) -> Result<u64, ChannelError> {
+    let verifier = WebPkiServerVerifier::builder_with_provider(roots(file)?, provider())
+        .build()
+        .expect("there are roots");
+    let name = ServerName::try_from("authority").expect("a DNS name");
     let end_of_time = UnixTime::since_unix_epoch(Duration::from_secs(u64::MAX));
-    match verify_at(&roots(file)?, &certificates(file)?[index], end_of_time) {
+    let certificate = &certificates(file)?[index];
+    match verifier.verify_server_cert(certificate, &[], &name, &[], end_of_time) {
         Err(Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. })) => {
             Ok(not_after.as_secs())
         }
         _ => Err(file.invalid("it has a certificate without an end")),
     }
-}
-
-fn verify_at(
-    roots: &Arc<RootCertStore>,
-    certificate: &CertificateDer<'_>,
-    now: UnixTime,
-) -> Result<(), Error> {
-    let verifier = WebPkiServerVerifier::builder_with_provider(roots.clone(), provider())
-        .build()
-        .expect("there are roots");
-    let name = ServerName::try_from("authority").expect("a DNS name");
-    verifier.verify_server_cert(certificate, &[], &name, &[], now).map(|_| ())
 }
 
 /// The authorities of the system.
