@@ -33,6 +33,8 @@ impl Worker {
             .env("RUST_LOG", verbosity.directives())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            // A terminal's Ctrl-C goes to the parent alone, which ends its workers.
+            .process_group(0)
             .kill_on_drop(true)
             .spawn()?;
         let input = process.stdin.take().expect("its standard input is piped");

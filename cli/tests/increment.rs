@@ -7,14 +7,14 @@ mod run_support;
 
 use std::{
     ffi::OsStr,
-    os::unix::ffi::OsStrExt as _,
+    os::unix::{ffi::OsStrExt as _, process::CommandExt as _},
     path::Path,
     process::{Command, Output},
 };
 
 use gaggle_channels::testing::RedisServer;
 use run_support::{Running, children, has_ended, pid, text, tool, wait_until};
-use rustix::process::{Signal, kill_process};
+use rustix::process::{Signal, getpgid, kill_process, kill_process_group};
 use serde_json::Value;
 
 const FIELDS: [&str; 11] = [
@@ -235,20 +235,24 @@ fn invalid_options_exit_2_and_say_why() {
 fn signal_ends_the_run_and_its_workers() {
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
         let (run, workers) = long_run(&std::env::temp_dir());
-        run.signal(signal);
+        // As a terminal does, to the processes of the foreground.
+        kill_process_group(pid(&run.process.id().to_string()), signal).unwrap();
         assert_eq!(run.finish().0, Some(128 + signal.as_raw()));
         wait_until(|| workers.iter().all(|worker| has_ended(worker)));
     }
 }
 
-/// A run with its five worker processes.
+/// A run with its five worker processes, in a process group of its own.
 fn long_run(directory: &Path) -> (Running, Vec<String>) {
     let mut command = gaggle();
     command.args(["--processes", "--increments", "100000", "--json"]).env("TMPDIR", directory);
+    command.process_group(0);
     let (run, mut workers) = (Running::start_waiting(command), Vec::new());
     wait_until(|| {
         workers = children(run.process.id());
-        workers.len() == 5
+        // A worker that was just started is in the group of its parent for a moment.
+        let is_apart = |worker: &String| getpgid(Some(pid(worker))) == Ok(pid(worker));
+        workers.len() == 5 && workers.iter().all(is_apart)
     });
     (run, workers)
 }
