@@ -7,11 +7,13 @@ use tokio::signal::unix::{self, SignalKind};
 
 use crate::{failure::Failure, output::say};
 
-/// Waits for Ctrl-C, SIGTERM, or a SIGHUP that is not ignored, as it is after `nohup`. Returns the
-/// failure with which the command then ends.
+/// Waits for Ctrl-C, SIGTERM or SIGHUP, unless it is ignored: SIGINT after `&` in a script, SIGHUP
+/// after `nohup`. Returns the failure with which the command then ends.
 pub(crate) async fn signal() -> Failure {
     tokio::select! {
-        _ = tokio::signal::ctrl_c() => Failure::stopped("interrupted", 2),
+        () = received(SignalKind::interrupt()), if !is_ignored(Signal::INT) => {
+            Failure::stopped("interrupted", 2)
+        }
         () = received(SignalKind::terminate()) => Failure::stopped("terminated", 15),
         () = received(SignalKind::hangup()), if !is_ignored(Signal::HUP) => {
             Failure::stopped("hung up", 1)

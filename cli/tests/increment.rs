@@ -242,6 +242,22 @@ fn signal_ends_the_run_and_its_workers() {
     }
 }
 
+/// As after `&` in a script.
+#[test]
+fn ignored_interrupt_stays_ignored() {
+    let script = "trap '' INT; exec \"$0\" increment --processes --increments 100000 --json";
+    let mut command = Command::new("sh");
+    command.args(["-c", script, env!("CARGO_BIN_EXE_gaggle")]).env_remove("GAGGLE_REDIS");
+    let run = Running::start_waiting(command);
+    wait_until(|| children(run.process.id()).len() == 5);
+    let status = std::fs::read_to_string(format!("/proc/{}/status", run.process.id())).unwrap();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:\t")).unwrap();
+    assert_eq!(u64::from_str_radix(ignored, 16).unwrap() & 0b10, 0b10, "{ignored}");
+    run.signal(Signal::INT);
+    run.signal(Signal::TERM);
+    assert_eq!(run.finish().0, Some(143));
+}
+
 /// A run with its five worker processes, in a process group of its own.
 fn long_run(directory: &Path) -> (Running, Vec<String>) {
     let mut command = gaggle();
