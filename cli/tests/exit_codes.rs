@@ -119,7 +119,7 @@ fn increment_that_loses_updates_ends_with_1() {
     let mut connection = redis::Client::open(redis.url()).unwrap().get_connection().unwrap();
     while runs.iter_mut().any(|(run, ..)| run.try_wait().unwrap().is_none()) {
         let keys: Vec<String> =
-            redis::cmd("KEYS").arg("gaggle/increment/*").query(&mut connection).unwrap();
+            redis::cmd("KEYS").arg("gaggle:increment:*").query(&mut connection).unwrap();
         for key in keys {
             redis::cmd("SET").arg(key).arg(0).arg("XX").exec(&mut connection).unwrap();
         }

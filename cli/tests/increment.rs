@@ -31,6 +31,9 @@ const FIELDS: [&str; 11] = [
     "longest_streak",
 ];
 
+/// The counters in Redis.
+const COUNTERS: &str = "gaggle:increment:*";
+
 fn gaggle() -> Command {
     tool(&["increment"])
 }
@@ -113,9 +116,30 @@ fn redis_option_locks_counts_and_cleans_up() {
     assert!(text(&output.stdout).contains("\"strategy\":\"redis\""), "{output:?}");
     let client = redis::Client::open(redis.url()).unwrap();
     let mut connection = client.get_connection().unwrap();
-    let keys: Vec<String> = redis::cmd("KEYS").arg("*increment*").query(&mut connection).unwrap();
-    let ours = |key: &&String| key.starts_with("gaggle/increment/");
-    assert_eq!(keys.iter().find(ours), None, "{keys:?}");
+    let counters = redis::cmd("KEYS").arg(COUNTERS).query::<Vec<String>>(&mut connection).unwrap();
+    assert!(counters.is_empty(), "{counters:?}");
+}
+
+/// The user of docs/operations-redis.md has rights on `gaggle:*` alone.
+#[test]
+fn counter_in_redis_needs_no_other_right_and_expires() {
+    let redis = RedisServer::start();
+    let mut connection = redis::Client::open(redis.url()).unwrap().get_connection().unwrap();
+    let user = ["SETUSER", "app", "on", ">pw", "~gaggle:*", "&gaggle:*", "+@all"];
+    redis::cmd("ACL").arg(&user).exec(&mut connection).unwrap();
+    let mut command = gaggle();
+    command.args(["--increments", "100000"]);
+    command.env("GAGGLE_REDIS", redis.url().replace("//", "//app:pw@"));
+    let run = Running::start_waiting(command);
+    let mut counters = Vec::<String>::new();
+    wait_until(|| {
+        counters = redis::cmd("KEYS").arg(COUNTERS).query(&mut connection).unwrap();
+        !counters.is_empty()
+    });
+    run.signal(Signal::KILL);
+    run.finish();
+    let left: i64 = redis::cmd("TTL").arg(&counters[0]).query(&mut connection).unwrap();
+    assert!(left > 0, "{left}");
 }
 
 #[test]

@@ -61,15 +61,16 @@ impl Plan {
         let run = Nonce::random();
         let setup = Setup { strategy, channel: strategy.has_channel().then(|| args.channel()) };
         let cluster = cluster::members(setup, args.members, args.redis.as_ref(), &run.to_string())?;
+        // Below the namespace of the locks, whose rights the user of a Redis has.
         let name = |member| match args.keys {
-            Keys::Same => format!("gaggle/increment/{run}"),
-            Keys::Distinct => format!("gaggle/increment/{run}/{member}"),
+            Keys::Same => format!("gaggle:increment:{run}"),
+            Keys::Distinct => format!("gaggle:increment:{run}:{member}"),
         };
         let job = |(member, url)| Job {
             member,
             url,
             key: name(member),
-            warm_up_key: format!("gaggle/increment/{run}/warm-up/{member}"),
+            warm_up_key: format!("gaggle:increment:{run}:warm-up:{member}"),
             counter: name(member),
             increments: args.increments,
             work: args.work,

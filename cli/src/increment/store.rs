@@ -18,6 +18,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{cluster, failure::Failure, utf8::temporary_directory};
 
+/// A killed run leaves its counter. An increment takes less than this.
+const COUNTER_EXPIRY: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// The store of the counters, which has only GET and SET.
 pub(super) enum Store {
     /// In this process.
@@ -101,7 +104,7 @@ impl Store {
     pub(super) async fn get(&mut self, key: &str) -> Result<u64, Failure> {
         let text: Option<String> = match self {
             Self::Memory(memory) => memory.get(key),
-            Self::Folder(folder) => match fs::read_to_string(file(folder, key)) {
+            Self::Folder(folder) => match fs::read_to_string(folder.join(key)) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => None,
                 read => Some(read.map_err(|error| in_folder(folder, &error))?),
             },
@@ -119,14 +122,15 @@ impl Store {
             Self::Memory(memory) => memory.set(key, &value.to_string()),
             Self::Folder(folder) => {
                 // Replaced whole: no reader sees a part of it.
-                let new = file(folder, &format!("{key}.{}", process::id()));
+                let new = folder.join(format!("{key}.{}", process::id()));
                 let written = fs::write(&new, value.to_string());
-                let replaced = written.and_then(|()| fs::rename(new, file(folder, key)));
+                let replaced = written.and_then(|()| fs::rename(new, folder.join(key)));
                 replaced.map_err(|error| in_folder(folder, &error))?;
             }
             Self::Redis { connection, address } => {
-                let set = redis::cmd("SET").arg(key).arg(value).exec_async(connection).await;
-                set.map_err(|error| failed(address, &error))?;
+                let mut set = redis::cmd("SET");
+                set.arg(key).arg(value).arg("EX").arg(COUNTER_EXPIRY.as_secs());
+                set.exec_async(connection).await.map_err(|error| failed(address, &error))?;
             }
         }
         Ok(())
@@ -145,10 +149,6 @@ impl Store {
         }
         Ok(())
     }
-}
-
-fn file(folder: &Path, key: &str) -> PathBuf {
-    folder.join(key.replace('/', "-"))
 }
 
 fn in_folder(folder: &Path, error: &io::Error) -> Failure {
@@ -202,10 +202,10 @@ mod tests {
         let address = Address::Folder(folder.path().to_owned());
         let mut one = Store::open(&address, &memory).await.unwrap();
         let mut other = Store::open(&address, &memory).await.unwrap();
-        assert_eq!(other.get("a/n").await.unwrap(), 0);
-        one.set("a/n", 41).await.unwrap();
-        one.set("a/m", 7).await.unwrap();
-        assert_eq!((other.get("a/n").await.unwrap(), other.get("a/m").await.unwrap()), (41, 7));
+        assert_eq!(other.get("n").await.unwrap(), 0);
+        one.set("n", 41).await.unwrap();
+        one.set("m", 7).await.unwrap();
+        assert_eq!((other.get("n").await.unwrap(), other.get("m").await.unwrap()), (41, 7));
         let path = folder.path().to_owned();
         drop(folder);
         assert!(!path.exists());
