@@ -13,6 +13,8 @@ use crate::{
 
 /// How long most events may delay what follows.
 const DELAY_MAX: Duration = Duration::from_millis(20);
+/// The same of a grant. No signal is handled meanwhile.
+const GRANT_DELAY_MAX: Duration = Duration::from_millis(500);
 
 /// An event of one run. Fields that are skipped are for the text alone.
 #[derive(Debug, Serialize)]
@@ -140,7 +142,7 @@ impl Event {
     fn delay_max(&self) -> Duration {
         match self {
             Self::Granted { duration_ms, .. } => {
-                DELAY_MAX.max(Duration::from_millis(duration_ms / 20))
+                Duration::from_millis(duration_ms / 20).clamp(DELAY_MAX, GRANT_DELAY_MAX)
             }
             _ => DELAY_MAX,
         }
@@ -304,6 +306,15 @@ mod tests {
         let (text, json) = (Reporter::new(false, false), Reporter::new(true, false));
         assert_eq!(text.line(&ended), None);
         assert_eq!(json.line(&ended).unwrap(), r#"{"code":7,"event":"ended"}"#);
+    }
+
+    #[test]
+    fn stalled_reader_delays_the_command_half_a_second() {
+        let delay_ms = |duration_ms| {
+            let (nonce, token, waited_ms) = (String::new(), 1, 0);
+            Event::Granted { token, nonce, duration_ms, waited_ms }.delay_max().as_millis()
+        };
+        assert_eq!([100, 2_000, 10_000, 86_400_000].map(delay_ms), [20, 100, 500, 500]);
     }
 
     #[test]
