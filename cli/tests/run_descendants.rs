@@ -173,12 +173,16 @@ fn daemon_outlives_a_command_that_ends() {
 #[test]
 fn loss_ends_a_command_without_its_watchdog() {
     let redis = RedisServer::start();
-    let mut job = start(&redis, &[], "eval \"$0\"");
-    let watchdog = stop_watchdog(&job);
-    assert!(force_unlock(&redis, "a test"));
-    assert_ends(&job.first_line, "a loss");
-    assert_eq!(code(&mut job), Some(123));
-    assert_ends(&watchdog, "the job's end");
+    for (script, signal) in [("eval \"$0\"", "SIGKILL"), ("echo $$; exec sleep 60", "SIGTERM")] {
+        let job = start(&redis, &[], script);
+        let (command, watchdog) = (job.first_line.clone(), stop_watchdog(&job));
+        assert!(force_unlock(&redis, "a test"));
+        assert_ends(&command, "a loss");
+        let (code, _, err) = job.finish();
+        let what = format!("was lost; the command was ended with {signal}: force-unlocked by ");
+        assert!(code == Some(123) && err.contains(&what) && err.contains("a test"), "{err}");
+        assert_ends(&watchdog, "the job's end");
+    }
 }
 
 #[test]

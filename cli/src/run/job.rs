@@ -218,7 +218,12 @@ impl Job<'_> {
         let is_lost = kill_at.is_some();
         let Some(report) = self.leave(is_ended || is_lost, signals).await else {
             if is_lost || !self.guard.is_valid() {
-                return Ok(End::Lost(Reason::NoWatchdog));
+                let fate = match (is_lost, is_killed) {
+                    (false, _) => Fate::Ended,
+                    (true, false) => Fate::Terminated,
+                    (true, true) => Fate::Killed,
+                };
+                return Ok(End::Lost(self.reason(fate)));
             }
             self.settings.reporter.report(&Event::Unwatched);
             return Ok(End::Code(code));
