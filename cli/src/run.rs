@@ -126,7 +126,10 @@ async fn run_locked(settings: &Settings, address: &Address, signals: &mut Signal
                 let reason = format!("is not unlocked: {problem}; {cure}");
                 settings.reporter.report(&Event::NotUnlocked { reason });
                 // What runs on is covered until the lease ends.
-                lock::keep(settings, guard, at_least_until, signals).await;
+                match BootClock.now() < at_least_until {
+                    true => lock::keep(settings, guard, at_least_until, signals).await,
+                    false => drop(guard.into_lock()),
+                }
                 return code;
             }
             (code, true)

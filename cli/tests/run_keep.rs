@@ -66,16 +66,18 @@ fn loss_without_the_redis_names_its_cause() {
     assert!(code == Some(123) && err.contains("not extended in time"), "{code:?}: {err}");
 }
 
-/// A user cannot send a request again, as the library's text for programs says.
+/// A user cannot send a request again, as the library's text for programs says. A key whose time of
+/// `--at-least` passes is kept, too.
 #[test]
 fn silent_redis_at_the_end_is_named() {
     let redis = RedisServer::start();
     let server = pid(&redis.pid().unwrap().to_string());
-    for (at_least, part) in [
-        ("0s", "no reply in time, it may have taken effect; it is free within 3s"),
-        ("60s", "is not kept for --at-least"),
+    for (duration, at_least, part) in [
+        ("3s", "0s", "no reply in time, it may have taken effect; it is free within 3s"),
+        ("3s", "60s", "is not kept for --at-least"),
+        ("12s", "3s", "{\"event\":\"kept\",\"for_ms\":"),
     ] {
-        let options = ["--duration", "3s", "--at-least", at_least, "k", "--"];
+        let options = ["--json", "--duration", duration, "--at-least", at_least, at_least, "--"];
         let job = ["sh", "-c", "echo ready; read line; exit 0"];
         let mut command = gaggle(&redis.url(), &[&options[..], &job].concat());
         command.stdin(Stdio::piped());

@@ -203,20 +203,15 @@ pub(super) async fn unlock(
 /// Keeps the lock until then without this process, by one extension of its lease. One that fails is
 /// repeated while the lock is held, or until a signal.
 pub(super) async fn keep(settings: &Settings, guard: Guard, until: Instant, signals: &mut Signals) {
-    loop {
+    let kept = loop {
         let rest = until.since(BootClock.now());
         if rest.is_zero() {
-            break;
+            break Ok(rest);
         }
         let extend = guard.extend(rest.max(DURATION_MIN));
         let extended = reply(signals, guard.remaining(), extend).await;
         let is_stopped = extended.is_none();
-        let Err(error) = extended.unwrap_or(Err(Error::Unknown)) else {
-            // The local deadline is earlier than the end of the lease, by the drift of clocks.
-            let free_in = (guard.remaining() + settings.lease() / 50).max(rest);
-            settings.reporter.report(&Event::Kept { for_ms: ms(free_in) });
-            break;
-        };
+        let Err(error) = extended.unwrap_or(Err(Error::Unknown)) else { break Ok(rest) };
         let is_over = is_stopped || error.is_permanent() || !guard.is_valid();
         let is_ended = is_over
             || tokio::select! {
@@ -225,10 +220,17 @@ pub(super) async fn keep(settings: &Settings, guard: Guard, until: Instant, sign
                 () = BootClock.sleep_until(BootClock.now().after(PAUSE)) => false,
             };
         if is_ended {
-            settings.reporter.report(&Event::NotKept { reason: reason(&error) });
-            break;
+            break Err(error);
         }
-    }
+    };
+    settings.reporter.report(&match kept {
+        // The local deadline is earlier than the end of the lease, by the drift of clocks.
+        Ok(rest) => {
+            let free_in = (guard.remaining() + settings.lease() / 50).max(rest);
+            Event::Kept { for_ms: ms(free_in) }
+        }
+        Err(error) => Event::NotKept { reason: reason(&error) },
+    });
     let _ = guard.into_lock();
 }
 
