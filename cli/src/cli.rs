@@ -148,11 +148,10 @@ pub(crate) fn run() -> Result<ExitCode, Failure> {
                 error.remove(ContextKind::Suggested);
             }
             let is_run = first == Some("run");
-            if is_run
-                && let Some(ContextValue::String(unknown)) = error.get(ContextKind::InvalidArg)
-                && error.kind() == ErrorKind::UnknownArgument
-                && let Some(tip) = tip(unknown)
-            {
+            // An option of the command is then taken for one of this program.
+            let has_separator = env::args_os().any(|it| it == "--");
+            if is_run && error.kind() == ErrorKind::UnknownArgument && !has_separator {
+                let tip = "write `--` before the command: gaggle run KEY -- COMMAND";
                 let tips = ContextValue::StyledStrs(vec![tip.into()]);
                 error.insert(ContextKind::Suggested, tips);
             }
@@ -175,16 +174,6 @@ pub(crate) fn run() -> Result<ExitCode, Failure> {
         #[cfg(feature = "simulator")]
         Command::Simulate(args) => simulate::run(&args),
     }
-}
-
-/// What to write if `gaggle run` has taken a part of its key or command for an option.
-fn tip(unknown: &str) -> Option<&'static str> {
-    let arguments: Vec<_> = env::args_os().skip(2).collect();
-    if !arguments.iter().any(|it| it == "--") {
-        return Some("write `--` before the command: gaggle run KEY -- COMMAND");
-    }
-    let is_key = arguments.windows(2).any(|it| it[0] == unknown && it[1] == "--");
-    is_key.then_some("write `--` before a key that begins with `-`: gaggle run -- KEY -- COMMAND")
 }
 
 fn completions(shell: clap_complete::Shell) -> Result<ExitCode, Failure> {
