@@ -21,7 +21,7 @@ use gaggle_strategies::{
 
 use crate::{
     failure::Failure,
-    output::{self, ms, remark, say},
+    output::{self, remark, say},
     verbosity::Verbosity,
     whole::whole,
 };
@@ -34,7 +34,7 @@ const COMPLETE: u64 = 2_000;
 
 /// Options of a batch alone. Options that require one run conflict with them too: clap does not
 /// check a requirement beside an option that conflicts with it.
-const OF_BATCH: [&str; 5] = ["seeds", "from", "jobs", "seconds", "json"];
+const OF_BATCH: [&str; 3] = ["seeds", "from", "jobs"];
 
 /// The plans of failing runs that a batch saves.
 const SAVED_MAX: usize = 10;
@@ -73,12 +73,6 @@ pub(crate) struct Args {
     /// Threads, at most 1,024 and never more than seeds [default: as many as the machine has].
     #[arg(long, value_parser = whole(1..=JOBS_MAX))]
     jobs: Option<u64>,
-    /// Stop after this many seconds, however many seeds were run.
-    #[arg(long, value_parser = whole(1..=u64::MAX))]
-    seconds: Option<u64>,
-    /// One JSON object at the end.
-    #[arg(long)]
-    json: bool,
     #[command(flatten)]
     verbosity: Verbosity,
 }
@@ -187,16 +181,12 @@ fn say_undecided(searches: u64) -> Result<(), Failure> {
 
 fn many(args: &Args) -> Result<ExitCode, Failure> {
     let (from, flags) = (args.first()?, args.flags());
-    if !args.json {
-        say(format_args!("gaggle simulate --from {from} --seeds {}{flags}", args.seeds))?;
-    }
-    let shows_bar = !args.json && args.verbosity.shows_bar();
+    say(format_args!("gaggle simulate --from {from} --seeds {}{flags}", args.seeds))?;
     let style = "{elapsed_precise} [{wide_bar}] {pos}/{len} seeds, {per_sec}, {eta} left";
-    let bar = output::bar(shows_bar, style, args.seeds);
+    let bar = output::bar(args.verbosity.shows_bar(), style, args.seeds);
     let (next, batch) = (AtomicU64::new(0), Mutex::new(Batch::default()));
     let running = Mutex::new(BTreeMap::<u64, Duration>::new());
     let is_over = AtomicBool::new(false);
-    let stop = || args.seconds.is_some_and(|most| bar.elapsed() >= Duration::from_secs(most));
     thread::scope(|scope| {
         let watch = scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
@@ -210,7 +200,7 @@ fn many(args: &Args) -> Result<ExitCode, Failure> {
         });
         let workers = (0..args.threads()).map(|_| {
             scope.spawn(|| {
-                while !stop() {
+                loop {
                     let number = next.fetch_add(1, Ordering::Relaxed);
                     if number >= args.seeds {
                         break;
@@ -245,17 +235,12 @@ fn many(args: &Args) -> Result<ExitCode, Failure> {
         missing.push(STANDSTILL);
     }
     // Plans are saved even where nothing can be shown.
-    let mut shown = match args.json {
-        true => say(json(&batch, from, took, &missing)),
-        false => show(&batch, took, &missing),
-    };
+    let mut shown = show(&batch, took, &missing);
     let undecided = batch.undecided_seeds.iter();
     let failed = batch.violations.iter().map(|(seed, _)| seed).chain(undecided);
     for seed in failed.take(SAVED_MAX) {
         let replay = args.save(&args.generate(*seed))?;
-        if !args.json {
-            shown = shown.and_then(|()| say(format_args!("replay: {replay}")));
-        }
+        shown = shown.and_then(|()| say(format_args!("replay: {replay}")));
     }
     shown?;
     let sound = batch.violations_found == 0 && missing.is_empty() && batch.totals.undecided == 0;
@@ -287,32 +272,6 @@ fn show(batch: &Batch, took: Duration, missing: &[&str]) -> Result<(), Failure> 
         say(format_args!("never happened: {what}"))?;
     }
     Ok(())
-}
-
-fn json(batch: &Batch, from: u64, took: Duration, missing: &[&str]) -> serde_json::Value {
-    let coverage: serde_json::Map<_, _> =
-        batch.totals.coverage.iter().map(|(what, count)| (what.to_owned(), count.into())).collect();
-    let violations = batch.violations.iter();
-    serde_json::json!({
-        "from": from,
-        "seeds": batch.seeds,
-        "seconds": took.as_secs_f64(),
-        "virtual_hours": batch.totals.virtual_time.as_secs_f64() / 3600.0,
-        "events": batch.totals.events,
-        "committed": batch.totals.committed,
-        "operations": batch.totals.operations,
-        "granted": batch.totals.granted,
-        "unknown": batch.totals.unknown,
-        "searches": batch.totals.searches,
-        "undecided": batch.totals.undecided,
-        "undecided_seeds": batch.undecided_seeds,
-        "two_believed": batch.totals.two_believed,
-        "settled_after_max_ms": ms(batch.settled_after_max),
-        "violations_found": batch.violations_found,
-        "violations": violations.map(|(seed, what)| serde_json::json!({"seed": seed, "what": what})).collect::<Vec<_>>(),
-        "missing": missing,
-        "coverage": coverage,
-    })
 }
 
 #[cfg(test)]

@@ -42,8 +42,6 @@ fn wrong_number_is_refused_with_its_limits() {
         #[cfg(feature = "simulator")]
         ("simulate", "--seed", "0 to 18446744073709551615"),
         #[cfg(feature = "simulator")]
-        ("simulate", "--seconds", "1 to 18446744073709551615"),
-        #[cfg(feature = "simulator")]
         ("simulate", "--jobs", "1 to 1024"),
     ] {
         let zero = limits.starts_with('1').then_some("0");
