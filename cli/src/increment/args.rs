@@ -49,7 +49,8 @@ pub(crate) struct Args {
     ///
     /// The Gaggle 1.x benchmark works 4 steps of 15 ms: `gaggle bench --workload
     /// gaggle1-contended`.
-    #[arg(long, default_value = "15ms", value_parser = span::work)]
+    #[arg(long, default_value = "15ms")]
+    #[arg(value_parser = span::between(Duration::ZERO, Duration::from_secs(60)))]
     pub(super) work: Duration,
     /// One key for all members (the contended case), or one for each (the uncontended case).
     #[arg(long, value_enum, default_value_t = Keys::Same)]

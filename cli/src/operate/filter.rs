@@ -19,7 +19,7 @@ pub(super) struct Filter {
     #[arg(long, value_name = "TEXT", value_parser = utf8())]
     owner: Option<String>,
     /// Only keys that were granted longer ago than this, as 90s, 5m or 2h.
-    #[arg(long, value_name = "DURATION", value_parser = span::any)]
+    #[arg(long, value_name = "DURATION", value_parser = span::between(Duration::ZERO, span::YEAR))]
     older_than: Option<Duration>,
 }
 

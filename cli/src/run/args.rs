@@ -3,13 +3,16 @@
 use std::{ffi::OsString, fmt, path::PathBuf, time::Duration};
 
 use gaggle::{BootClock, Clock as _, Instant, LockOptions, MaxWait};
-use gaggle_strategies::limits::{KEY_BYTES_MAX, LABEL_BYTES_MAX, REQUEST_TIMEOUT};
+use gaggle_strategies::limits::{DURATION_MAX, KEY_BYTES_MAX, LABEL_BYTES_MAX, REQUEST_TIMEOUT};
 
 use super::{event::Reporter, token_file::TokenFile};
 use crate::{failure::Failure, span, utf8::utf8, whole::whole};
 
 /// How long to wait without `--max-wait`.
 const MAX_WAIT: Duration = Duration::from_secs(5);
+
+/// The shortest lease: a command needs time to start.
+const LEASE_MIN: Duration = Duration::from_millis(100);
 
 /// The longest time between SIGTERM and SIGKILL that is chosen without `--kill-after`.
 const KILL_AFTER_MAX: Duration = Duration::from_secs(5);
@@ -33,19 +36,22 @@ pub(crate) struct Args {
     try_now: bool,
     /// The lease, 100ms to 24h, which is extended while the command runs: after a crash of this
     /// machine the key is free after this long.
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = span::lease)]
+    #[arg(long, value_name = "DURATION", default_value = "10s")]
+    #[arg(value_parser = span::between(LEASE_MIN, DURATION_MAX))]
     duration: Duration,
     /// End the command after this long, 100ms to 8760h.
-    #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = span::max_hold)]
+    #[arg(long, value_name = "DURATION", default_value = "24h")]
+    #[arg(value_parser = span::between(LEASE_MIN, span::YEAR))]
     max_hold: Duration,
     /// The time between SIGTERM and SIGKILL: at most half of --duration, and 1s after a sudden loss
     /// [default: a quarter of --duration, at most 5s].
-    #[arg(long, value_name = "DURATION", value_parser = span::any)]
+    #[arg(long, value_name = "DURATION", value_parser = span::between(Duration::ZERO, span::YEAR))]
     kill_after: Option<Duration>,
     /// Keep the key for at least this long (at most 24h), and until its lease ends, also if the
     /// command ends earlier. With --try, machines whose clocks differ by less than this run a
     /// scheduled job once.
-    #[arg(long, value_name = "DURATION", value_parser = span::at_least)]
+    #[arg(long, value_name = "DURATION")]
+    #[arg(value_parser = span::between(Duration::ZERO, DURATION_MAX))]
     at_least: Option<Duration>,
     /// A name that others see as the holder, beside host and process id.
     #[arg(long, value_parser = utf8())]
