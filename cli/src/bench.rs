@@ -166,7 +166,7 @@ mod tests {
 
     use super::*;
 
-    #[derive(Debug, clap::Parser)]
+    #[derive(clap::Parser)]
     struct Line {
         #[command(flatten)]
         args: Args,

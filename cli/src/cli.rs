@@ -23,7 +23,7 @@ use crate::simulate;
 use crate::{bench, cert, failure::Failure, increment, operate, output, run, runtime};
 
 /// A keyed mutex whose strategy you choose: in process, Redis, or an embedded Raft group.
-#[derive(Debug, Parser)]
+#[derive(Parser)]
 #[command(name = "gaggle", version = crate::VERSION)]
 #[command(propagate_version = true, max_term_width = 100)]
 struct Cli {
@@ -31,7 +31,7 @@ struct Cli {
     command: Command,
 }
 
-#[derive(Debug, Subcommand)]
+#[derive(Subcommand)]
 enum Command {
     /// Run a command while this process holds the lock of a key: a scheduled job runs once.
     ///

@@ -31,7 +31,7 @@ use crate::{
 const NOT_HELD: u8 = 1;
 
 /// The options of `gaggle list`.
-#[derive(Debug, clap::Args)]
+#[derive(clap::Args)]
 pub(crate) struct ListArgs {
     #[command(flatten)]
     server: UrlArgs,
@@ -50,7 +50,7 @@ pub(crate) struct ListArgs {
 }
 
 /// The options of `gaggle inspect`.
-#[derive(Debug, clap::Args)]
+#[derive(clap::Args)]
 pub(crate) struct InspectArgs {
     #[command(flatten)]
     server: UrlArgs,
@@ -62,7 +62,7 @@ pub(crate) struct InspectArgs {
 }
 
 /// The options of `gaggle unlock`.
-#[derive(Debug, clap::Args)]
+#[derive(clap::Args)]
 pub(crate) struct UnlockArgs {
     #[command(flatten)]
     server: UrlArgs,

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// The options of `gaggle bench`.
-#[derive(Debug, clap::Args)]
+#[derive(clap::Args)]
 pub(crate) struct Args {
     /// The strategy; repeatable [default: redis with --redis and without --channel, else gaggle;
     /// all with --compare].

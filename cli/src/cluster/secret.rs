@@ -13,7 +13,6 @@ use url::form_urlencoded::byte_serialize;
 use crate::{failure::Failure, utf8::temporary_directory};
 
 /// A secret in a file of the temporary directory, which is removed at the end.
-#[derive(Debug)]
 pub(super) struct Secret(PathBuf);
 
 impl Secret {

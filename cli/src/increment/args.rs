@@ -22,7 +22,7 @@ pub(crate) enum Keys {
 }
 
 /// The options of `gaggle increment`.
-#[derive(Debug, clap::Args)]
+#[derive(clap::Args)]
 pub(crate) struct Args {
     /// The strategy; repeatable [default: redis with --redis and without --channel, else gaggle].
     #[arg(long, value_enum)]

@@ -1,6 +1,6 @@
 //! The plan of one run: the job of each member.
 
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
 use gaggle::Nonce;
 use gaggle_workloads::{self as workloads, Workload};
@@ -17,7 +17,6 @@ use crate::{
 };
 
 /// The plan of one run.
-#[derive(Debug)]
 pub(super) struct Plan {
     pub(super) setup: Setup,
     pub(super) processes: bool,
@@ -31,7 +30,8 @@ pub(super) struct Plan {
     _cluster: Cluster,
 }
 
-/// The work of one member. A worker process gets it as its first order.
+/// The work of one member. A worker process gets it as its first order. Without `Debug`, which
+/// would show a password.
 #[derive(Clone, Serialize, Deserialize)]
 pub(super) struct Job {
     pub(super) member: u32,
@@ -42,13 +42,6 @@ pub(super) struct Job {
     pub(super) increments: u32,
     pub(super) work: Duration,
     pub(super) store: Address,
-}
-
-/// Without the URLs, which may hold passwords.
-impl fmt::Debug for Job {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Job").field("member", &self.member).finish_non_exhaustive()
-    }
 }
 
 impl Plan {

@@ -147,7 +147,7 @@ mod tests {
     use super::*;
     use crate::cluster::ChannelName;
 
-    #[derive(Debug, clap::Parser)]
+    #[derive(clap::Parser)]
     struct Line {
         #[command(flatten)]
         args: Args,

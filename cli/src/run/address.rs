@@ -56,7 +56,7 @@ impl Address {
 
     fn given(args: &UrlArgs) -> Result<Self, Failure> {
         if let Some(url) = &args.url {
-            return Self::parse(url.0.trim(), Source::Argument);
+            return Self::parse(url.trim(), Source::Argument);
         }
         if let Some(path) = &args.url_file {
             let name = path.display();

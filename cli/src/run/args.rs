@@ -1,6 +1,6 @@
 //! The options of `gaggle run`, and the settings that they make together.
 
-use std::{ffi::OsString, fmt, path::PathBuf, time::Duration};
+use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use gaggle::{BootClock, Clock as _, Instant, LockOptions, MaxWait};
 use gaggle_strategies::limits::{DURATION_MAX, KEY_BYTES_MAX, LABEL_BYTES_MAX, REQUEST_TIMEOUT};
@@ -21,7 +21,7 @@ const MISSING_KEY: &str = "the key is missing: gaggle run <KEY> -- <COMMAND>, or
                            <KEY> -- <COMMAND> for a key that begins with -";
 
 /// The options of `gaggle run`.
-#[derive(Debug, clap::Args)]
+#[derive(clap::Args)]
 #[command(override_usage = "gaggle run [OPTIONS] <KEY> -- <COMMAND>...")]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -84,31 +84,15 @@ pub(crate) struct Args {
     command: Vec<OsString>,
 }
 
-/// The Redis of a command.
-#[derive(Debug, Default, clap::Args)]
+/// The Redis of a command. Without `Debug`, which would show a password.
+#[derive(Default, clap::Args)]
 pub(crate) struct UrlArgs {
     /// The Redis [env: GAGGLE_URL], as redis://[[user]:password@]host[:port][/db].
     #[arg(long, value_name = "URL", conflicts_with = "url_file")]
-    pub(super) url: Option<HiddenUrl>,
+    pub(super) url: Option<String>,
     /// A file that contains the URL: a password in an argument is visible to other users.
     #[arg(long, value_name = "PATH")]
     pub(super) url_file: Option<PathBuf>,
-}
-
-/// A URL that `Debug` does not show, because it may contain a password.
-#[derive(Clone)]
-pub(super) struct HiddenUrl(pub(super) String);
-
-impl From<String> for HiddenUrl {
-    fn from(url: String) -> Self {
-        Self(url)
-    }
-}
-
-impl fmt::Debug for HiddenUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("(not shown)")
-    }
 }
 
 /// The checked options of one run.

@@ -123,7 +123,7 @@ fn contended_bar_is_the_time_added() {
     assert_eq!(bar.text, "+0.25 ms");
 }
 
-#[derive(Debug, clap::Parser)]
+#[derive(clap::Parser)]
 struct Line {
     #[command(flatten)]
     args: Args,
