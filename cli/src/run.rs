@@ -22,7 +22,7 @@ use self::{
     args::Settings,
     command::{NOT_EXECUTABLE, NOT_FOUND},
     event::{Cause, Event, Fate, Reporter},
-    job::{End, Reason},
+    job::{End, Loss},
     signals::Signals,
     stderr::Stderr,
 };
@@ -105,17 +105,17 @@ async fn run_locked(settings: &Settings, address: &Address, signals: &mut Signal
     let end = job::run(settings, address, &guard, signals).await;
     // The exit code, and whether the command has run.
     let (code, has_run) = match end {
-        Ok(End::Lost(reason)) => {
-            settings.reporter.report(&lost(settings, &guard, &reason));
-            (settings.exit_lost, !matches!(reason, Reason::NotStarted))
+        Ok(End::Lost(loss)) => {
+            settings.reporter.report(&lost(settings, &guard, loss));
+            (settings.exit_lost, loss.0 != Fate::NotStarted)
         }
         Ok(End::Code(code)) => {
             settings.reporter.report(&Event::Ended { code });
             (code, !matches!(code, NOT_EXECUTABLE | NOT_FOUND))
         }
         Ok(End::NotStarted(code)) => (code, false),
-        Ok(End::Survived { code, reason }) => {
-            let lost = reason.map(|reason| lost(settings, &guard, &reason));
+        Ok(End::Survived { code, loss }) => {
+            let lost = loss.map(|loss| lost(settings, &guard, loss));
             let ended = code.map(|code| Event::Ended { code });
             lost.or(ended).iter().for_each(|event| settings.reporter.report(event));
             let code = code.unwrap_or(settings.exit_lost);
@@ -153,13 +153,7 @@ async fn run_locked(settings: &Settings, address: &Address, signals: &mut Signal
 }
 
 /// The loss of a lock, or of the right to run under it.
-fn lost(settings: &Settings, guard: &Guard, reason: &Reason) -> Event {
-    let (command, cause) = match reason {
-        Reason::NotStarted => (Fate::NotStarted, None),
-        Reason::NoWatchdog => (Fate::Killed, Some(Cause::Watchdog)),
-        Reason::MaxHold(fate) => (*fate, Some(Cause::MaxHold)),
-        Reason::Lost(fate) => (*fate, None),
-    };
+fn lost(settings: &Settings, guard: &Guard, (command, cause): Loss) -> Event {
     let cause = cause.or_else(|| match guard.loss() {
         // SIGTERM precedes the deadline.
         None if command == Fate::Ended => None,

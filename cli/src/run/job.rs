@@ -13,7 +13,7 @@ use super::{
     address::Address,
     args::Settings,
     command::{Command, State},
-    event::{Event, Fate},
+    event::{Cause, Event, Fate},
     signals::{self, ENDING, Signals},
     terminal::Terminal,
     watchdog::{Order, Report, Verdict, Watchdog},
@@ -32,6 +32,8 @@ const GRACE_WITHOUT_LOCK: Duration = Duration::from_secs(1);
 /// How long the watchdog may take to reply, before it is killed.
 const RESPONSE: Duration = Duration::from_secs(2);
 
+const NOT_STARTED: End = End::Lost((Fate::NotStarted, None));
+
 /// How the command ended.
 pub(super) enum End {
     /// With this exit code.
@@ -39,19 +41,14 @@ pub(super) enum End {
     /// With this exit code, before it started.
     NotStarted(u8),
     /// With this exit code if the lock was held, but processes of it could not be ended. A loss
-    /// has a reason unless it was reported.
-    Survived { code: Option<u8>, reason: Option<Reason> },
+    /// that was reported is left out.
+    Survived { code: Option<u8>, loss: Option<Loss> },
     /// It was ended, or ran on without the lock.
-    Lost(Reason),
+    Lost(Loss),
 }
 
-/// Why the command was ended, or had to be.
-pub(super) enum Reason {
-    NotStarted,
-    MaxHold(Fate),
-    Lost(Fate),
-    NoWatchdog,
-}
+/// What became of the command, and a cause that its guard does not know.
+pub(super) type Loss = (Fate, Option<Cause>);
 
 /// Runs the command under its watchdog, until no process of its group is left.
 pub(super) async fn run(
@@ -94,7 +91,7 @@ pub(super) async fn run(
         signal = signals.fatal() => {
             Ok(Some(End::NotStarted(super::lock::interrupted(settings, signal))))
         }
-        () = guard.lost() => Ok(Some(End::Lost(Reason::NotStarted))),
+        () = guard.lost() => Ok(Some(NOT_STARTED)),
         prepared = job.prepare() => prepared,
     };
     match not_started.transpose() {
@@ -144,7 +141,7 @@ impl Job<'_> {
         self.watchdog.order(order).await?;
         self.watchdog.ready().await?;
         // A deadline that passed while this process was suspended is noticed late elsewhere.
-        Ok((!self.guard.is_valid()).then_some(End::Lost(Reason::NotStarted)))
+        Ok((!self.guard.is_valid()).then_some(NOT_STARTED))
     }
 
     /// Lets the command run, which it has not before, and returns when it has ended.
@@ -171,8 +168,8 @@ impl Job<'_> {
             }
             // It may run on for long.
             if is_killed && is_denied && !std::mem::replace(&mut is_reported, true) {
-                let reason = self.reason(Fate::Running);
-                self.settings.reporter.report(&super::lost(self.settings, self.guard, &reason));
+                let loss = self.loss(Fate::Running);
+                self.settings.reporter.report(&super::lost(self.settings, self.guard, loss));
             }
             tokio::select! {
                 biased;
@@ -195,7 +192,7 @@ impl Job<'_> {
                 }
                 _ = self.watchdog.ended() => {
                     self.kill().await;
-                    return Ok(End::Lost(Reason::NoWatchdog));
+                    return Ok(End::Lost((Fate::Killed, Some(Cause::Watchdog))));
                 }
                 () = self.guard.lost(), if kill_at.is_none() => {
                     kill_at = Some(self.end().await);
@@ -223,7 +220,7 @@ impl Job<'_> {
                     (true, false) => Fate::Terminated,
                     (true, true) => Fate::Killed,
                 };
-                return Ok(End::Lost(self.reason(fate)));
+                return Ok(End::Lost(self.loss(fate)));
             }
             self.settings.reporter.report(&Event::Unwatched);
             return Ok(End::Code(code));
@@ -231,24 +228,21 @@ impl Job<'_> {
         let is_kept = report.verdict == Verdict::Untouched && !is_lost;
         Ok(if report.survived || self.command.processes.denied() && !is_kept {
             let is_open = !is_kept && !is_reported;
-            let reason = is_open.then(|| self.reason(Fate::Running));
-            End::Survived { code: is_kept.then_some(code), reason }
+            let loss = is_open.then(|| self.loss(Fate::Running));
+            End::Survived { code: is_kept.then_some(code), loss }
         } else if is_kept {
             End::Code(code)
         } else {
-            End::Lost(self.reason(fate(report.verdict)))
+            End::Lost(self.loss(fate(report.verdict)))
         })
     }
 
     /// Why the command ran on without its lock, or was ended.
-    fn reason(&self, fate: Fate) -> Reason {
+    fn loss(&self, fate: Fate) -> Loss {
         // The last extension reaches to the end of the hold, less the drift of clocks.
         let reached = self.deadline().after(self.settings.lease() / 8) >= self.hold_until;
-        if reached && matches!(self.guard.loss(), None | Some(LossCause::Deadline)) {
-            Reason::MaxHold(fate)
-        } else {
-            Reason::Lost(fate)
-        }
+        let by_hold = reached && matches!(self.guard.loss(), None | Some(LossCause::Deadline));
+        (fate, by_hold.then_some(Cause::MaxHold))
     }
 
     /// Ends the command after a loss. Returns when SIGKILL is due: it is sent here as well, because
