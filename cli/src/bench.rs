@@ -12,11 +12,11 @@ mod report;
 mod row;
 mod workload_name;
 
-use std::process::ExitCode;
+use std::{io, process::ExitCode};
 
 use gaggle_workloads::{Figures, NoLock};
 
-pub(crate) use self::args::Args;
+pub(crate) use self::{args::Args, child::run_worker};
 use self::{
     crew::Crew,
     plan::{Case, Plan},
@@ -37,7 +37,7 @@ pub(crate) const WORKER: &str = "bench-worker";
 /// Runs all workloads on all setups, round by round: a disturbance of the machine meets all of
 /// them.
 pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
-    args.verbosity.start()?;
+    args.verbosity.start(io::stderr)?;
     args.check()?;
     let plan = Plan::new(&args);
     let busy_share = machine::busy_share();
@@ -79,11 +79,6 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(u8::from(rows.iter().any(Row::has_failed))))
 }
 
-/// Runs one member until its parent ends it.
-pub(crate) async fn run_worker() -> Result<ExitCode, Failure> {
-    child::run_worker().await.map(|()| ExitCode::SUCCESS)
-}
-
 /// Adds each result to `rows` as soon as it is there.
 async fn measure(
     args: &Args,
@@ -106,8 +101,9 @@ async fn measure(
         }
         for setup in &plan.setups {
             let opening = Crew::open(*setup, args);
-            let crew = progress.during(&setup.to_string(), plan::opening(*setup), opening).await?;
-            let outcome = run_all(&crew, *setup, plan, round, progress, rows).await;
+            let mut crew =
+                progress.during(&setup.to_string(), plan::opening(*setup), opening).await?;
+            let outcome = run_all(&mut crew, *setup, plan, round, progress, rows).await;
             crew.close().await;
             outcome?;
         }
@@ -117,7 +113,7 @@ async fn measure(
 }
 
 async fn run_all(
-    crew: &Crew,
+    crew: &mut Crew,
     setup: Setup,
     plan: &Plan,
     round: u32,

@@ -9,11 +9,11 @@ mod report;
 mod store;
 mod work;
 
-use std::process::ExitCode;
+use std::{io, process::ExitCode};
 
 use indicatif::ProgressBar;
 
-pub(crate) use self::args::Args;
+pub(crate) use self::{args::Args, process::run_worker};
 use self::{
     crew::Crew,
     figures::Figures,
@@ -28,7 +28,7 @@ pub(crate) const WORKER: &str = "increment-worker";
 
 /// Runs the selected strategies, and then `Noop`.
 pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
-    args.verbosity.start()?;
+    args.verbosity.start(io::stderr)?;
     args.check()?;
     let mut rows = Vec::new();
     let outcome = run_all(&args, &mut rows).await;
@@ -39,11 +39,6 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
     };
     outcome.and(shown)?;
     Ok(ExitCode::from(u8::from(rows.iter().any(Row::has_failed))))
-}
-
-/// Runs one member until its parent ends it.
-pub(crate) async fn run_worker() -> Result<ExitCode, Failure> {
-    process::run_worker().await.map(|()| ExitCode::SUCCESS)
 }
 
 /// Adds each result to `rows` as soon as it is there.

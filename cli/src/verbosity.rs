@@ -31,12 +31,8 @@ impl Verbosity {
         !self.quiet && self.verbose == 0 && io::stderr().is_terminal()
     }
 
-    /// Logs to standard error until the process ends.
-    pub(crate) fn start(self) -> Result<(), Failure> {
-        self.start_to(io::stderr)
-    }
-
-    fn start_to<W>(self, writer: W) -> Result<(), Failure>
+    /// Logs until the process ends.
+    pub(crate) fn start<W>(self, writer: W) -> Result<(), Failure>
     where
         W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
     {
@@ -56,7 +52,7 @@ impl Verbosity {
     {
         let variable = std::env::var("RUST_LOG").unwrap_or_default();
         let is_chosen = self.quiet || self.verbose > 0 || !variable.is_empty();
-        if is_chosen { self.start_to(writer) } else { Ok(()) }
+        if is_chosen { self.start(writer) } else { Ok(()) }
     }
 
     /// The filter in the syntax of `RUST_LOG`, also for worker processes.

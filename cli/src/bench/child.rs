@@ -1,6 +1,6 @@
 //! A member in a process of its own.
 
-use std::{io, sync::Arc};
+use std::{io, process::ExitCode, sync::Arc};
 
 use gaggle::Locker;
 use gaggle_workloads::{self as workloads, Span, Workload};
@@ -86,8 +86,8 @@ impl Child {
 }
 
 /// In the worker process: obeys the parent's orders.
-pub(super) async fn run_worker() -> Result<(), Failure> {
-    Verbosity::default().start()?;
+pub(crate) async fn run_worker() -> Result<ExitCode, Failure> {
+    Verbosity::default().start(io::stderr)?;
     let mut orders = worker::orders(|_| {});
     let mut member = None;
     while let Some(order) = orders.recv().await {
@@ -108,7 +108,7 @@ pub(super) async fn run_worker() -> Result<(), Failure> {
     if let Some(member) = member {
         member.close().await;
     }
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }
 
 async fn work(

@@ -26,7 +26,7 @@ enum Members {
     /// In this process.
     Here(Vec<Arc<Locker>>),
     /// Each in a process of its own. Dropping them ends the processes.
-    Processes(tokio::sync::Mutex<Vec<Child>>, usize),
+    Processes(Vec<Child>),
 }
 
 impl Crew {
@@ -37,7 +37,7 @@ impl Crew {
         let mut urls = &cluster.urls[..];
         let members = if args.processes {
             let children = urls.iter().map(|url| Child::open(url, args.verbosity));
-            Members::Processes(try_join_all(children).await?.into(), urls.len())
+            Members::Processes(try_join_all(children).await?)
         } else {
             if matches!(setup.strategy, StrategyName::Local | StrategyName::Noop) {
                 // Each handle would be a separate lock.
@@ -51,28 +51,27 @@ impl Crew {
     pub(super) fn members(&self) -> usize {
         match &self.members {
             Members::Here(members) => members.len(),
-            Members::Processes(_, members) => *members,
+            Members::Processes(children) => children.len(),
         }
     }
 
     /// Runs the workload with its first task at member `first`.
     pub(super) async fn run(
-        &self,
+        &mut self,
         workload: &Workload,
         first: usize,
         prefix: &str,
     ) -> Result<Figures, Failure> {
         let members = self.members();
-        match &self.members {
+        match &mut self.members {
             Members::Here(lockers) => {
                 let mut lockers = lockers.clone();
                 lockers.rotate_left(first);
                 let run = workloads::run_lockers(&lockers, workload, prefix).await;
                 run.map_err(|error| Failure::of(&*error))
             }
-            Members::Processes(children, _) => {
+            Members::Processes(children) => {
                 let begin = workloads::now() + LEAD.as_nanos() as u64;
-                let mut children = children.lock().await;
                 let runs = children.iter_mut().enumerate().map(|(member, child)| {
                     let at = |task: &u32| (*task as usize + first) % members == member;
                     let tasks = (0..workload.tasks).filter(at).collect();
@@ -93,8 +92,8 @@ impl Crew {
             Members::Here(lockers) => {
                 join_all(lockers.iter().map(|locker| locker.close())).await;
             }
-            Members::Processes(children, _) => {
-                join_all(children.into_inner().into_iter().map(Child::close)).await;
+            Members::Processes(children) => {
+                join_all(children.into_iter().map(Child::close)).await;
             }
         }
     }

@@ -1,6 +1,6 @@
 //! A member in a process of its own.
 
-use std::io;
+use std::{io, process::ExitCode};
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, watch};
@@ -68,9 +68,9 @@ async fn attend(
     if has_concluded { Ok(()) } else { Err(ended_early()) }
 }
 
-/// In the worker process: runs the member.
-pub(super) async fn run_worker() -> Result<(), Failure> {
-    Verbosity::default().start()?;
+/// In the worker process: runs the member until its parent ends it.
+pub(crate) async fn run_worker() -> Result<ExitCode, Failure> {
+    Verbosity::default().start(io::stderr)?;
     let failed = |error: io::Error| Failure::new("a worker").because(&error);
     let mut folder = None;
     // Removed here if the parent was killed.
@@ -94,7 +94,7 @@ pub(super) async fn run_worker() -> Result<(), Failure> {
         while let Some(event) = pending.recv().await {
             worker::reply(&event).map_err(failed)?;
         }
-        Ok(())
+        Ok(ExitCode::SUCCESS)
     };
     tokio::select! {
         ((), replied) = async { tokio::join!(work, reply) } => replied,
