@@ -18,14 +18,17 @@ use crate::{
 enum Order {
     /// Open this URL.
     Open(String),
-    /// Run these tasks of the workload.
-    Work {
-        workload: Workload,
-        tasks: Vec<u32>,
-        begin: u64,
-        prefix: String,
-    },
+    Work(Work),
     Close,
+}
+
+/// Tasks of a workload, which begin at this time on keys with this prefix.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Work {
+    pub(super) workload: Workload,
+    pub(super) tasks: Vec<u32>,
+    pub(super) begin: u64,
+    pub(super) prefix: String,
 }
 
 /// The reply to each order but the last.
@@ -50,15 +53,8 @@ impl Child {
         }
     }
 
-    /// Runs these tasks of the workload.
-    pub(super) async fn work(
-        &mut self,
-        workload: Workload,
-        tasks: Vec<u32>,
-        begin: u64,
-        prefix: String,
-    ) -> Result<Vec<Span>, Failure> {
-        match self.order(&Order::Work { workload, tasks, begin, prefix }).await? {
+    pub(super) async fn work(&mut self, work: Work) -> Result<Vec<Span>, Failure> {
+        match self.order(&Order::Work(work)).await? {
             Reply::Worked(spans) => Ok(spans),
             _ => Err(Failure::new("a worker replied out of turn")),
         }
@@ -96,9 +92,7 @@ pub(crate) async fn run_worker() -> Result<ExitCode, Failure> {
                 member = Some(opened);
                 Reply::Ready
             }),
-            Order::Work { workload, tasks, begin, prefix } => {
-                work(member.as_ref(), &workload, &tasks, begin, &prefix).await
-            }
+            Order::Work(it) => work(member.as_ref(), &it).await,
             Order::Close => break,
         };
         let reply = reply.unwrap_or_else(|failure| Reply::Failed(failure.to_string()));
@@ -111,14 +105,9 @@ pub(crate) async fn run_worker() -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn work(
-    member: Option<&Arc<Locker>>,
-    workload: &Workload,
-    tasks: &[u32],
-    begin: u64,
-    prefix: &str,
-) -> Result<Reply, Failure> {
+async fn work(member: Option<&Arc<Locker>>, work: &Work) -> Result<Reply, Failure> {
     let member = member.ok_or_else(|| Failure::new("no member is open"))?;
-    let spans = workloads::record_locker(member, workload, tasks, begin, prefix).await;
+    let Work { workload, tasks, begin, prefix } = work;
+    let spans = workloads::record_locker(member, workload, tasks, *begin, prefix).await;
     spans.map(Reply::Worked).map_err(|error| Failure::of(&*error))
 }

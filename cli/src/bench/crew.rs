@@ -6,7 +6,11 @@ use futures_util::future::{join_all, try_join_all};
 use gaggle::{Locker, Nonce};
 use gaggle_workloads::{self as workloads, Figures, Workload};
 
-use super::{args::Args, child::Child, open};
+use super::{
+    args::Args,
+    child::{Child, Work},
+    open,
+};
 use crate::{
     cluster::{self, Cluster, Setup, StrategyName},
     failure::Failure,
@@ -75,7 +79,8 @@ impl Crew {
                 let runs = children.iter_mut().enumerate().map(|(member, child)| {
                     let at = |task: &u32| (*task as usize + first) % members == member;
                     let tasks = (0..workload.tasks).filter(at).collect();
-                    child.work(workload.clone(), tasks, begin, prefix.to_owned())
+                    let (workload, prefix) = (workload.clone(), prefix.to_owned());
+                    child.work(Work { workload, tasks, begin, prefix })
                 });
                 let spans = try_join_all(runs).await;
                 if spans.is_err() {
