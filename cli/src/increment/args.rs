@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use clap::ValueEnum;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use gaggle_workloads::Keys;
 
 use crate::{
     cluster::{self, ChannelName, RedisUrl, Selection, StrategyName},
@@ -12,13 +13,9 @@ use crate::{
     whole::whole,
 };
 
-/// Which keys the members lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Keys {
-    /// One for all members.
-    Same,
-    /// One for each member.
-    Distinct,
+fn keys() -> impl TypedValueParser<Value = Keys> {
+    let keys = |name: String| if name == "same" { Keys::Same } else { Keys::Distinct };
+    PossibleValuesParser::new(["same", "distinct"]).map(keys)
 }
 
 /// The options of `gaggle increment`.
@@ -53,7 +50,7 @@ pub(crate) struct Args {
     #[arg(value_parser = span::between(Duration::ZERO, Duration::from_secs(60)))]
     pub(super) work: Duration,
     /// One key for all members (the contended case), or one for each (the uncontended case).
-    #[arg(long, value_enum, default_value_t = Keys::Same)]
+    #[arg(long, default_value = "same", value_parser = keys())]
     pub(super) keys: Keys,
     /// Show hand-off latencies and fairness too.
     #[arg(long, conflicts_with = "json")]

@@ -3,13 +3,10 @@
 use std::time::Duration;
 
 use gaggle::Nonce;
-use gaggle_workloads::{self as workloads, Workload};
+use gaggle_workloads::{Keys, Workload};
 use serde::{Deserialize, Serialize};
 
-use super::{
-    args::{Args, Keys},
-    store::Address,
-};
+use super::{args::Args, store::Address};
 use crate::{
     cluster::{self, Cluster, Setup, StrategyName},
     failure::Failure,
@@ -72,15 +69,11 @@ impl Plan {
         let jobs: Vec<_> = (0..).zip(cluster.urls.iter().cloned()).map(job).collect();
         let mut counters: Vec<_> = jobs.iter().map(|job| job.counter.clone()).collect();
         counters.dedup();
-        let keys = match args.keys {
-            Keys::Same => workloads::Keys::Same,
-            Keys::Distinct => workloads::Keys::Distinct,
-        };
         Ok(Self {
             setup,
             processes: args.processes,
             verbosity: args.verbosity,
-            workload: Workload::increments(args.members, keys, args.increments, args.work),
+            workload: Workload::increments(args.members, args.keys, args.increments, args.work),
             counters,
             jobs,
             is_shared: strategy == StrategyName::Local,

@@ -1,13 +1,11 @@
 //! The report of `gaggle increment`: a table, or JSON.
 
 use gaggle_strategies::implement::in_prose;
+use gaggle_workloads::Keys;
 use indicatif::ProgressBar;
 use serde_json::json;
 
-use super::{
-    args::{Args, Keys},
-    figures::Figures,
-};
+use super::{args::Args, figures::Figures};
 use crate::{
     cluster::{self, Setup, StrategyName},
     output::{self, Column, NONE, count},
