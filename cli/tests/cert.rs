@@ -38,21 +38,22 @@ async fn two_commands_make_the_files_of_a_cluster() {
         let made = gaggle(arguments);
         assert!(made.status.success(), "{arguments:?}: {made:?}");
     }
-    for (arguments, problem) in [
-        (
-            &["cert", "member", "d", "a", "--cluster", "c", "--dir", shown] as &[&str],
-            "move it away",
-        ),
-        (&["cert", "ca", "--days", "0", "--dir", shown], "1 to 36500"),
-        (&["cert", "member", "d", "d", "--cluster", "c", "--dir", shown], "two of the NAMEs"),
-        (&["cert", "member", "d", "d-key", "--cluster", "c", "--dir", shown], "make d-key.pem"),
-        (&["secret", &file("secret")], "secret: it exists, and none is overwritten: move it away"),
-        (&["secret", "-"], "omit FILE to print the secret"),
-    ] {
+    let fails = |arguments: &[&str], problem: &str| {
         let refused = gaggle(arguments);
-        assert_eq!(refused.status.code(), Some(2));
-        assert!(String::from_utf8_lossy(&refused.stderr).contains(problem), "{refused:?}");
-    }
+        assert_eq!(refused.status.code(), Some(2), "{arguments:?}");
+        let text = String::from_utf8_lossy(&refused.stderr);
+        assert!(text.contains(problem) && !text.contains("tls_key"), "{text}");
+    };
+    let member = |names: &[&str], cluster: &str, dir: &str, problem: &str| {
+        let options = ["--cluster", cluster, "--dir", dir];
+        fails(&[&["cert", "member"], names, &options].concat(), problem);
+    };
+    member(&["d", "a"], "c", shown, "move it away");
+    member(&["d", "d"], "c", shown, "two of the NAMEs");
+    member(&["d", "d-key"], "c", shown, "make d-key.pem");
+    let exists = "secret: it exists, and none is overwritten: move it away";
+    fails(&["secret", &file("secret")], exists);
+    fails(&["secret", "-"], "omit FILE to print the secret");
     assert!(!fs::exists("-").unwrap(), "a file in this directory");
     assert!(!fs::exists(file("d-key.pem")).unwrap(), "all are checked before the first is written");
     for name in ["ca.pem", "ca-key.pem", "a.pem", "a-key.pem", "b.pem", "b-key.pem", "secret"] {
@@ -81,33 +82,17 @@ async fn two_commands_make_the_files_of_a_cluster() {
     let wrong = gaggle::open(&by_files.replace("a-key.pem", "b-key.pem")).await.unwrap_err();
     assert!(wrong.to_string().contains("option tls_key: "), "{wrong}");
     // None is overwritten, and no name becomes a path.
-    for (arguments, problem) in [
-        (&["cert", "ca", "--dir", shown][..], "ca-key.pem: it exists"),
-        (
-            &["cert", "member", "n", "../a", "--cluster", "c", "--dir", shown],
-            "NAME \"../a\": under TLS it is",
-        ),
-        (&["cert", "member", "n", "--cluster", "C", "--dir", shown], "--cluster: under TLS it is"),
-        (&["cert", "member", "n", "--cluster", "c", "--dir", "/nowhere"], "gaggle cert ca makes"),
-    ] {
-        let refused = gaggle(arguments);
-        assert_eq!(refused.status.code(), Some(2), "{arguments:?}");
-        let text = String::from_utf8_lossy(&refused.stderr);
-        assert!(text.contains(problem) && !text.contains("tls_key"), "{text}");
-    }
+    fails(&["cert", "ca", "--dir", shown], "ca-key.pem: it exists");
+    member(&["n", "../a"], "c", shown, "NAME \"../a\": under TLS it is");
+    member(&["n"], "C", shown, "--cluster: under TLS it is");
+    member(&["n"], "c", "/nowhere", "gaggle cert ca makes");
     // A key of another authority, or none.
     fs::rename(file("ca-key.pem"), file("kept.pem")).unwrap();
-    let member = ["cert", "member", "n", "--cluster", "c", "--dir", shown];
-    let fails = |arguments: &[&str], problem: &str| {
-        let refused = gaggle(arguments);
-        assert_eq!(refused.status.code(), Some(2), "{arguments:?}");
-        assert!(String::from_utf8_lossy(&refused.stderr).contains(problem), "{refused:?}");
-    };
-    fails(&member, "ca-key.pem: no such file: --dir names");
+    member(&["n"], "c", shown, "ca-key.pem: no such file: --dir names");
     fails(&["cert", "ca", "--dir", shown], "ca.pem: it exists");
     assert!(!fs::exists(file("ca-key.pem")).unwrap(), "no key without its certificate");
     fs::copy(file("a-key.pem"), file("ca-key.pem")).unwrap();
-    fails(&member, "ca-key.pem: it is not the key of ");
+    member(&["n"], "c", shown, "ca-key.pem: it is not the key of ");
     let printed = gaggle(&["secret"]).stdout;
     assert_eq!(printed.len(), 45, "32 bytes in base64, and a line's end");
     fs::remove_dir_all(dir).unwrap();

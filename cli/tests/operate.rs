@@ -59,8 +59,6 @@ fn wrong_options_are_named() {
         let text = String::from_utf8(stderr).unwrap();
         assert!(status.code() == Some(2) && text.contains(&part), "{text}");
     }
-    let (code, _, err) = finish("redis://127.0.0.1:1", &["list", "--limit", "0"]);
-    assert!(code == Some(2) && err.contains("--limit <N>"), "{err}");
 }
 
 #[test]
@@ -207,8 +205,6 @@ fn filters_of_list_are_combined() {
         let (_, out, _) = finish(&url, arguments);
         assert!(out.contains(quoted), "{out}");
     }
-    let (code, _, err) = finish(&url, &["list", "--older-than", "3d"]);
-    assert!(code == Some(2) && err.contains("ms, s, m or h"), "{err}");
     end(waiter);
     end(job);
     others.into_iter().for_each(end);
@@ -342,18 +338,14 @@ fn authority_that_is_not_of_the_system_is_named() {
 
 #[test]
 fn wrong_use_is_refused_with_2() {
-    let member = "gaggle+tcp://127.0.0.1:1?cluster=c&name=a&peers=a@127.0.0.1:1";
     for (url, arguments, part) in [
         ("", &["list"] as &[&str], "set GAGGLE_URL"),
-        (member, &["list"], "voting member"),
         ("local:", &["inspect", "k"], "excludes no other process"),
-        ("rediss+unix:///s", &["list"], "known are redis, rediss, redis+sentinel"),
         ("", &["list", "--url-file", "/dev/zero"], "--url-file /dev/zero: it has more than 65536"),
         ("", &["list", "--url-file", "/etc/hostname"], "--url-file /etc/hostname: "),
         ("redis://127.0.0.1:1", &["list"], "127.0.0.1:1"),
         ("redis://127.0.0.1:1", &["inspect", ""], "0 bytes"),
         ("redis://127.0.0.1:1", &["inspect"], "<KEY>"),
-        ("redis://127.0.0.1:1", &["unlock", "k", "--force", "--token", "x"], "invalid value"),
         ("redis://127.0.0.1:1", &["completions", "tcl"], "invalid value"),
         ("redis://127.0.0.1:1", &["man", "nothing"], "no command"),
     ] {
