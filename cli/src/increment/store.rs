@@ -103,7 +103,7 @@ impl Store {
     /// The value of a counter; 0 if it was never set.
     pub(super) async fn get(&mut self, key: &str) -> Result<u64, Failure> {
         let text: Option<String> = match self {
-            Self::Memory(memory) => memory.get(key),
+            Self::Memory(memory) => memory.lock().get(key).cloned(),
             Self::Folder(folder) => match fs::read_to_string(folder.join(key)) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => None,
                 read => Some(read.map_err(|error| in_folder(folder, &error))?),
@@ -119,7 +119,7 @@ impl Store {
 
     pub(super) async fn set(&mut self, key: &str, value: u64) -> Result<(), Failure> {
         match self {
-            Self::Memory(memory) => memory.set(key, &value.to_string()),
+            Self::Memory(memory) => _ = memory.lock().insert(key.to_owned(), value.to_string()),
             Self::Folder(folder) => {
                 // Replaced whole: no reader sees a part of it.
                 let new = folder.join(format!("{key}.{}", process::id()));
@@ -139,9 +139,8 @@ impl Store {
     /// Deletes a counter after the run.
     pub(super) async fn delete(&mut self, key: &str) -> Result<(), Failure> {
         match self {
-            Self::Memory(memory) => memory.delete(key),
-            // The folder removes its files.
-            Self::Folder(_) => {}
+            // They end with the run.
+            Self::Memory(_) | Self::Folder(_) => {}
             Self::Redis { connection, address } => {
                 let deleted = redis::cmd("DEL").arg(key).exec_async(connection).await;
                 deleted.map_err(|error| failed(address, &error))?;
@@ -175,18 +174,6 @@ fn failed(address: &str, error: &RedisError) -> Failure {
 }
 
 impl Memory {
-    pub(super) fn get(&self, key: &str) -> Option<String> {
-        self.lock().get(key).cloned()
-    }
-
-    pub(super) fn set(&self, key: &str, value: &str) {
-        self.lock().insert(key.to_owned(), value.to_owned());
-    }
-
-    pub(super) fn delete(&self, key: &str) {
-        self.lock().remove(key);
-    }
-
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, String>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
