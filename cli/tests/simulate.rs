@@ -25,8 +25,7 @@ fn assert_refused(output: &Output, reason: &str) {
 
 #[test]
 fn invalid_options_end_with_2() {
-    let table: [(&[&str], &str); 10] = [
-        (&["--from", "18446744073709551615"], "--seeds 3: their sum must fit in 64 bits"),
+    let table: [(&[&str], &str); 9] = [
         (&["--from", "18446744073709551613"], "--seeds 3: their sum must fit in 64 bits"),
         (&["--from", "18446744073709551616"], "'--from <FROM>'"),
         (&["--seed", "1", "--jobs", "5"], "cannot be used with '--jobs <JOBS>'"),

@@ -199,18 +199,8 @@ mod tests {
         assert_eq!(line(1), ["raft/tcp", "200", "188", "12", "15.12", "ms"], "{text}");
         let details = ["raft/tcp", "15.00", "ms", "21", "µs", "97", "µs", "7"];
         assert_eq!(line(4), details, "{text}");
+        assert!(text.contains("\nlongest streak  the most"), "{text}");
         assert!(text.contains("raft/tcp: 12 of 200 updates lost"), "{text}");
-    }
-
-    #[test]
-    fn legend_leaves_out_columns_without_a_figure() {
-        let whole = row(StrategyName::Raft, 0);
-        let mut apart = row(StrategyName::Raft, 0);
-        apart.figures.longest_streak = None;
-        let args = args("increment --details");
-        assert!(text(&args, &[whole]).contains("\nlongest streak  the most"));
-        let text = text(&args, &[apart]);
-        assert!(!text.contains("longest streak") && text.contains("\nideal  "), "{text}");
     }
 
     #[test]
