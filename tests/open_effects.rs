@@ -80,7 +80,9 @@ async fn sentinels_get_their_own_login() {
 #[tokio::test]
 async fn members_meet_with_matching_keys_alone() {
     let (files, foreign) = (Certificates::new(), Certificates::new());
-    [&files, &foreign].map(|each| each.issue_members("c", &["a", "b"]));
+    for each in [&files, &foreign] {
+        each.issue_members("c", &["a", "b"]);
+    }
     let secret =
         |name: &str| format!("secret_file={}", files.write(name, &name.repeat(32)).display());
     let urls = |keys: [String; 2]| {

@@ -236,7 +236,7 @@ impl Error {
 
 #[cfg(test)]
 mod tests {
-    use super::{Error::*, UnavailableKind::*, *};
+    use super::{Error::*, UnavailableKind::*};
 
     /// Contract, *Outcomes*, the column of retries.
     #[test]

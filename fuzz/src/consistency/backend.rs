@@ -101,8 +101,8 @@ impl Backend {
             Kind::Raft => open_members!(Raft),
             #[cfg(test)]
             Kind::Noop => {
-                handles =
-                    vec![Arc::new(gaggle_strategies::Noop::with_clock(clock.clone())); members]
+                let noop = Arc::new(gaggle_strategies::Noop::with_clock(clock.clone()));
+                handles = vec![noop; members];
             }
         }
         for handle in &handles {
