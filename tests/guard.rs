@@ -299,7 +299,7 @@ async fn extend_after_early_loss_says_why() {
 }
 
 /// Locking a free key never waits, so the task must yield by itself. One that does not blocks its
-/// thread, so that only another one can tell.
+/// thread, so that only another one notices.
 #[test]
 fn locking_in_a_loop_yields() {
     let (sender, ended) = std::sync::mpsc::channel();

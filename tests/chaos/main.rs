@@ -1,14 +1,14 @@
 //! Goal: the promises of the contract hold under real faults, on real processes, a real Redis and
 //! real sockets; where the documentation says that they do not, that is seen as well.
 //!
-//! Method: workers are processes of their own (this binary, started again), which take one lock over
-//! and over and change, by read, wait and write, what it protects: a counter with and one without a
-//! check of fencing tokens. Together with the log of acquisitions these are Jepsen's lock workloads.
-//! Meanwhile the parent kills and stops processes, hangs and restarts Redis, cuts connections
-//! between write and reply, loses publications, replaces certificates, and drops packets by iptables
-//! in network namespaces of its own. Every fault must be seen to have fired. At the end every worker
-//! makes progress again, all keys are free, a leader is agreed on, and the whole history is checked
-//! on the host's one clock.
+//! Method: workers are processes of their own (this binary, started again), which take one lock
+//! over and over and change, by read, wait and write, what it protects: a counter with and one
+//! without a check of fencing tokens. Together with the log of acquisitions these are Jepsen's lock
+//! workloads. Meanwhile the parent kills and stops processes, hangs and restarts Redis, cuts
+//! connections between write and reply, loses publications, replaces certificates, and drops
+//! packets by iptables in network namespaces of its own. Every fault must be seen to have fired. At
+//! the end every worker makes progress again, all keys are free, a leader is agreed on, and the
+//! whole history is checked on the host's one clock.
 //!
 //! Scenarios run one after the other, in this order. The order and timing of faults come from a
 //! seed: a fixed one for some scenarios, a fresh one for the others, both printed.

@@ -5,10 +5,10 @@
 //!
 //! 1. **Intervals.** Rules for every order of the operations: certain holds do not overlap, tokens
 //!    rise, a nonce is granted once ([`Rule`] lists all). Costs a sort, whatever the contention.
-//! 2. **A search** (Wing and Gong, with Lowe's memory) for *some* order in which a [model](ModelKind)
-//!    replies as the lock did. It also finds wrong refusals and chains of consequences. A search
-//!    that exceeds its budget is [`Undecided`], is counted, and is not a pass. Keys with violations
-//!    of the first kind are not searched.
+//! 2. **A search** (Wing and Gong, with Lowe's memory) for *some* order in which a
+//!    [model](ModelKind) replies as the lock did. It also finds wrong refusals and chains of
+//!    consequences. A search that exceeds its budget is [`Undecided`], is counted, and is not a
+//!    pass. Keys with violations of the first kind are not searched.
 //!
 //! # What must be in a history
 //!

@@ -37,7 +37,7 @@ fn refused_holder_is_found_unless_a_group_forms() {
     log.note(1, &Event::Unlocked { op: 0, at: 21, outcome: Outcome::NotHolder });
     for (forming, found) in [((22, 200), true), ((15, 30), false)] {
         log.formings = vec![forming];
-        let report = log.check(&[ModelKind::Fenced], Duration::from_nanos(200));
+        let report = log.check(&[ModelKind::Leased], Duration::from_nanos(200));
         let rules: Vec<Rule> = report.violations.iter().map(|violation| violation.rule).collect();
         assert_eq!(rules == [Rule::HolderRefused], found, "{rules:?}");
     }

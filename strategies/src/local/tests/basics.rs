@@ -20,7 +20,7 @@ async fn limits_are_named() {
 }
 
 /// Calls that never wait yield all the same, on a runtime of one thread. One that does not blocks
-/// its thread, so that only another one can tell.
+/// its thread, so that only another one notices.
 #[test]
 fn every_call_yields_in_a_loop() {
     let (sender, ended) = std::sync::mpsc::channel();
