@@ -4,7 +4,7 @@ use std::{borrow::Cow, collections::BTreeMap, time::Duration};
 
 use percent_encoding::percent_decode_str;
 
-use super::scheme::Scheme;
+use super::scheme::{Kind, Scheme};
 use crate::OpenError;
 
 /// The options of one URL, percent-decoded, each known to the scheme and given once.
@@ -20,6 +20,10 @@ impl Options {
         for (number, pair) in (1..).zip(query.split('&').filter(|pair| !pair.is_empty())) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let name = decode(name).ok_or_else(|| scheme.invalid_url("an option is no UTF-8"))?;
+            if name == "replicate" && matches!(scheme.kind, Kind::Member(..)) {
+                let problem = "was removed: leave it out, a leader replicates at once";
+                return Err(scheme.invalid("replicate", problem));
+            }
             let Some(option) = scheme.options.iter().find(|option| **option == name) else {
                 return Err(scheme.unknown_option(&name, number));
             };

@@ -28,6 +28,10 @@ pub(super) fn parse(
         Kind::Cluster => of_cluster(url, hosts, scheme)?,
         _ => RedisOptions::new(server(scheme, url)?),
     };
+    if options.text("queue") == Some("passing") {
+        let problem = "passing was removed: write queue=fifo, or leave the option out";
+        return Err(scheme.invalid("queue", problem));
+    }
     redis = redis.queue(options.one_of("queue", &[("fifo", Queue::Fifo), ("none", Queue::None)])?);
     #[cfg(feature = "tls")]
     if tls {

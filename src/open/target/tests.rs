@@ -163,6 +163,10 @@ fn invalid_urls_get_an_error_that_says_why() {
         ("redis://h:99999", "invalid URL: invalid port number"),
         ("redis://h?que=fifo", "unknown option number 1 of the URL: redis has queue, namespace, "),
         ("redis://h?queue=lifo", "option queue: it is not fifo or none"),
+        (
+            "redis://h?queue=passing",
+            "option queue: passing was removed: write queue=fifo, or leave the option out",
+        ),
         ("redis://h?queue=fifo&queue=none", "option queue: it is given twice"),
         ("redis://h?namespace=", "option namespace: it is empty"),
         ("redis://h?namespace=%FF", "option namespace: it is no UTF-8"),
@@ -180,6 +184,10 @@ fn invalid_urls_get_an_error_that_says_why() {
         ("gaggle+memory://d?size=32", "option size: it is no whole number from 1 to 31"),
         ("gaggle+memory://d?size=many", "option size: it is no whole number from 1 to 31"),
         ("gaggle+memory://d?size=1&cluster=c", "unknown option cluster: gaggle+memory has name, "),
+        (
+            "gaggle+memory://d?size=1&replicate=at-once",
+            "option replicate: was removed: leave it out, a leader replicates at once",
+        ),
         ("gaggle+memory://d?size=1&heartbeat=50", "option heartbeat: give a whole number with ms"),
         (
             "redis://h?request_timeout=0ms",
