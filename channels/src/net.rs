@@ -39,7 +39,7 @@ static LOOK_UPS: Mutex<BTreeMap<String, (Instant, LookUp)>> = Mutex::new(BTreeMa
 ///
 /// # Errors
 ///
-/// Those of [`look_up`], or the failure of the last attempt.
+/// The errors of [`look_up`], or the failure of the last attempt.
 ///
 /// # Cancel safety
 ///
@@ -59,7 +59,7 @@ pub async fn connect(
 ///
 /// # Errors
 ///
-/// Those of the system, or that the limit has passed.
+/// An error of the system, or one that says that the host was not found in time.
 ///
 /// # Cancel safety
 ///
