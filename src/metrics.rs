@@ -1,6 +1,9 @@
 //! The metrics of guards, for the facade `metrics`; no-ops without that feature.
 
 #[cfg(feature = "metrics")]
+use std::time::Duration;
+
+#[cfg(feature = "metrics")]
 use gaggle_strategies::clock::Instant;
 use gaggle_strategies::{Error, clock::Clock, lock::LossCause};
 
@@ -10,31 +13,37 @@ pub(crate) struct Stopwatch {
     started: Instant,
 }
 
-#[cfg_attr(not(feature = "metrics"), allow(unused_variables))]
+#[cfg(feature = "metrics")]
 impl Stopwatch {
     pub(crate) fn start(clock: &dyn Clock) -> Self {
-        Self {
-            #[cfg(feature = "metrics")]
-            started: clock.now(),
-        }
+        Self { started: clock.now() }
+    }
+
+    fn elapsed(&self, clock: &dyn Clock) -> Duration {
+        clock.now().since(self.started)
     }
 
     /// A lock was granted after this wait.
     pub(crate) fn granted(&self, clock: &dyn Clock) {
-        #[cfg(feature = "metrics")]
         metrics::counter!("gaggle_locks_granted_total").increment(1);
-        self.record("gaggle_lock_wait_seconds", clock);
+        metrics::histogram!("gaggle_lock_wait_seconds").record(self.elapsed(clock));
     }
 
     /// A guard has held its lock for this long.
     pub(crate) fn released(&self, clock: &dyn Clock) {
-        self.record("gaggle_lock_hold_seconds", clock);
+        metrics::histogram!("gaggle_lock_hold_seconds").record(self.elapsed(clock));
+    }
+}
+
+#[cfg(not(feature = "metrics"))]
+impl Stopwatch {
+    pub(crate) fn start(_: &dyn Clock) -> Self {
+        Self {}
     }
 
-    fn record(&self, name: &'static str, clock: &dyn Clock) {
-        #[cfg(feature = "metrics")]
-        metrics::histogram!(name).record(clock.now().since(self.started));
-    }
+    pub(crate) fn granted(&self, _: &dyn Clock) {}
+
+    pub(crate) fn released(&self, _: &dyn Clock) {}
 }
 
 /// Creates the counters of a `Locker` at zero: from the first value of a series Prometheus computes
