@@ -76,7 +76,7 @@ pub async fn look_up(
     found.map_err(io::Error::other)
 }
 
-/// The look-up of this name, which is begun unless there is one.
+/// Returns the pending look-up of this name; begins it if there is none.
 fn pending(
     name: &str,
     look_up: impl Future<Output = io::Result<Vec<SocketAddr>>> + Send + 'static,

@@ -139,7 +139,7 @@ fn key_with_a_holder_ends_with_0_and_without_with_1() {
     let ends_with = |code, line: &str| {
         end_with(None, code, &[&format!("{line} --url {}", redis.url())]);
     };
-    // As JSON, an empty list is no line.
+    // JSON has a line for each lock: an empty list has none.
     ends_with(0, "list");
     for command in ["inspect k", "unlock --force k"] {
         ends_with(1, command);

@@ -258,14 +258,14 @@ fn invalid_options_exit_2_and_say_why() {
 fn signal_ends_the_run_and_its_workers() {
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
         let (run, workers) = long_run(&std::env::temp_dir());
-        // As a terminal does, to the processes of the foreground.
+        // A terminal sends it to all processes of the foreground.
         kill_process_group(pid(&run.process.id().to_string()), signal).unwrap();
         assert_eq!(run.finish().0, Some(128 + signal.as_raw()));
         wait_until(|| workers.iter().all(|worker| has_ended(worker)));
     }
 }
 
-/// As after `&` in a script.
+/// A script starts a command behind `&` in this way.
 #[test]
 fn ignored_interrupt_stays_ignored() {
     let script = "trap '' INT; exec \"$0\" increment --processes --increments 100000 --json";

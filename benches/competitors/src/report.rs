@@ -54,7 +54,7 @@ pub(crate) fn write(settings: &Settings, data: &Data) -> Result<(), Failed> {
 }
 
 fn files(directory: &Path, data: &Data) -> Result<(), Failed> {
-    // Where the single figures failed, the directory is another than the one made before.
+    // If the single figures failed, this directory does not exist yet.
     fs::create_dir_all(directory)?;
     let targets = targets::all(data);
     let document = serde_json::json!({ "measured": data.medians(), "targets": targets });

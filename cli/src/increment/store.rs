@@ -139,7 +139,7 @@ impl Store {
     /// Deletes a counter after the run.
     pub(super) async fn delete(&mut self, key: &str) -> Result<(), Failure> {
         match self {
-            // They end with the run.
+            // Counters in memory and in files end with the run.
             Self::Memory(_) | Self::Folder(_) => {}
             Self::Redis { connection, address } => {
                 let deleted = redis::cmd("DEL").arg(key).exec_async(connection).await;

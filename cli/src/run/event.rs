@@ -13,7 +13,7 @@ use crate::{
 
 /// How long most events may delay what follows.
 const DELAY_MAX: Duration = Duration::from_millis(20);
-/// The same of a grant. No signal is handled meanwhile.
+/// How long a grant may delay the start of its command. No signal is handled meanwhile.
 const GRANT_DELAY_MAX: Duration = Duration::from_millis(500);
 
 /// An event of one run. Fields that are skipped are for the text alone.

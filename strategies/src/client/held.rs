@@ -33,7 +33,7 @@ pub(super) struct Held {
     pub(super) sole: bool,
     /// The granting side may have forgotten it, and has not extended it since.
     pub(super) is_doubtful: bool,
-    /// Of the grant. Taken, if another process was granted the lock: a caller has it.
+    /// The delivery of the grant. If another process was granted the lock, it counts as taken.
     delivery: Delivery,
 }
 
@@ -56,7 +56,7 @@ impl Delivery {
         self.settle(Self::REVOKED)
     }
 
-    /// The lock is lost to its caller, too; `false` if there is one.
+    /// Marks the lock as lost, also for a caller that has it; returns `false` if there is one.
     fn lose(&self) -> bool {
         self.revoke() || !self.replace(Self::TAKEN, Self::REVOKED)
     }

@@ -214,7 +214,7 @@ impl Access<'_> {
 struct Notifications<'a> {
     holds: &'a Holds,
     woken: SmallVec<[Arc<Notify>; 2]>,
-    /// With the process and the reason of a force-unlock.
+    /// Each has its cause, and the process and reason of a force-unlock.
     lost: Vec<(Lock, LossCause, Option<Arc<str>>)>,
 }
 

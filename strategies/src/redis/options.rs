@@ -206,7 +206,7 @@ impl RedisOptions {
 
     /// Sets how long one attempt to connect may take, with TLS, login and checks: 1 ms to 1 h, 5 s
     /// by default. The first one after a connection was lost may take a fifth of it, and each
-    /// further one twice as long as the one before.
+    /// further attempt twice as long as its predecessor.
     #[must_use]
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;

@@ -103,7 +103,7 @@ pub(super) enum Action {
         acquisition: u32,
         /// The token, where a repetition was granted and showed it.
         token: Option<u64>,
-        // The rest as in a grant.
+        // The other fields mean the same in a grant.
         released: Option<Duration>,
         finds: u32,
         repeated: bool,
