@@ -1,22 +1,46 @@
-//! Goal: few checks keep many waiters alive, and cost a grant no time.
-//! Method: a `redis-server` of the test's own counts the scripts; the time from the unlock to the
-//! grant is measured.
+//! Goal: a waiter whose publication was lost finds its grant within one check, however many others
+//! are checked at the same time.
+//! Method: a proxy before a `redis-server` of the test's own that delays the server's bytes and
+//! loses publications; the time from the unlock to the grant is measured.
 // A test that meets an error has failed, and it reads the clock to say how long things took.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 mod redis_support;
 
 use std::{
+    collections::BTreeMap,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use gaggle_strategies::{KeyedMutex, LockOptions, Redis};
-use redis_support::{Server, patient, secs, take};
+use gaggle_channels::testing::Proxy;
+use gaggle_strategies::{KeyedMutex, Lock, LockOptions, Redis, RedisOptions};
+use redis_support::{Server, ms, patient, secs, take};
 use tokio::task::JoinSet;
+
+/// How many buckets the keys of a namespace are spread over.
+const BUCKETS: usize = 16;
 
 /// The longest time between two checks of a waiter.
 const CHECK: Duration = secs(1);
+
+/// A lock of one key in every bucket.
+async fn one_in_each_bucket(server: &Server, redis: &Redis) -> Vec<Lock> {
+    let mut held = BTreeMap::new();
+    for number in 0.. {
+        if held.len() == BUCKETS {
+            break;
+        }
+        let key = format!("k{number}");
+        let lock = take(redis, &key, secs(60)).await;
+        let name = server.name("l", &key).await;
+        let bucket = name.split(['{', '}']).nth(1).unwrap().to_owned();
+        if let Some(lock) = held.insert(bucket, lock) {
+            redis.unlock(&lock).await.unwrap();
+        }
+    }
+    held.into_values().collect()
+}
 
 /// Waits for a key in a task, which unlocks it and returns the time of its grant.
 fn wait_for(tasks: &mut JoinSet<Instant>, redis: &Arc<Redis>, key: &str, options: LockOptions) {
@@ -27,6 +51,58 @@ fn wait_for(tasks: &mut JoinSet<Instant>, redis: &Arc<Redis>, key: &str, options
         redis.unlock(&lock).await.unwrap();
         granted
     });
+}
+
+#[tokio::test]
+async fn all_buckets_are_checked_at_once() {
+    // One check after the other takes 3.2 s.
+    const DELAY: Duration = ms(200);
+    let server = Server::start().await;
+    let (holder, proxy) = (server.open().await, Proxy::before(server.port()));
+    let waiting = Arc::new(Redis::open(RedisOptions::new(proxy.url())).await.unwrap());
+    let held = one_in_each_bucket(&server, &holder).await;
+    proxy.delay_replies(DELAY);
+    proxy.lose_publications(true);
+    let mut tasks = JoinSet::new();
+    for lock in &held {
+        wait_for(&mut tasks, &waiting, lock.key(), patient());
+        server.queued(lock.key(), 1).await;
+    }
+    // Long enough for checks of all of them.
+    tokio::time::sleep(2 * CHECK).await;
+    for lock in &held {
+        holder.unlock(lock).await.unwrap();
+    }
+    let unlocked = Instant::now();
+    for granted in tasks.join_all().await {
+        let took = granted.saturating_duration_since(unlocked);
+        assert!(took < CHECK + DELAY + CHECK / 2, "{took:?}");
+    }
+}
+
+#[tokio::test]
+async fn short_leases_starve_no_waiter() {
+    let server = Server::start().await;
+    let (holder, proxy) = (server.open().await, Proxy::before(server.port()));
+    let waiting = Arc::new(Redis::open(RedisOptions::new(proxy.url())).await.unwrap());
+    let held = one_in_each_bucket(&server, &holder).await;
+    proxy.delay_replies(ms(3));
+    proxy.lose_publications(true);
+    let mut others = JoinSet::new();
+    for lock in &held[..6] {
+        wait_for(&mut others, &waiting, lock.key(), patient().duration(ms(30)));
+        server.queued(lock.key(), 1).await;
+    }
+    let last = held.last().unwrap();
+    let mut tasks = JoinSet::new();
+    wait_for(&mut tasks, &waiting, last.key(), patient());
+    server.queued(last.key(), 1).await;
+    tokio::time::sleep(2 * CHECK).await;
+    holder.unlock(last).await.unwrap();
+    let unlocked = Instant::now();
+    let granted = tasks.join_next().await.unwrap().unwrap();
+    let took = granted.saturating_duration_since(unlocked);
+    assert!(took < CHECK + CHECK / 2, "{took:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

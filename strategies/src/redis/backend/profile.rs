@@ -31,3 +31,21 @@ pub(super) fn of(options: &RedisOptions) -> Profile {
         busy_poll: options.busy_poll,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Drift;
+
+    #[test]
+    fn redis_profile_has_the_values_of_its_options() {
+        let (timeout, polls) = (Duration::from_millis(123), Duration::from_micros(45));
+        let drift = Drift::from_ppm(6_789).unwrap();
+        let options = RedisOptions::new("redis://h").request_timeout(timeout).drift(drift);
+        let profile = of(&options.busy_poll(polls).queue(Queue::None));
+        let values = (profile.request_timeout, profile.drift, profile.busy_poll);
+        assert_eq!(values, (timeout, drift, polls));
+        let retry = [150, 300].map(Duration::from_millis);
+        assert_eq!((profile.queues, profile.retry), (false, (retry[0], retry[1])));
+    }
+}
