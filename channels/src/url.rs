@@ -36,7 +36,7 @@ pub fn check_login(url: &str) -> Result<(), &'static str> {
     }
     let login = after[..end].rsplit_once('@').map_or("", |(login, _)| login);
     let has_hosts = scheme.contains("sentinel") || scheme.contains("cluster");
-    if has_hosts && login.contains('@') && login.contains(',') {
+    if has_hosts && login.contains(',') {
         return Err(SEVERAL_LOGINS);
     }
     Ok(())

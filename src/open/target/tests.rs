@@ -142,6 +142,7 @@ fn invalid_urls_get_an_error_that_says_why() {
         ("redis+cluster://a,b/1", "invalid URL: a Cluster has only the database 0"),
         ("redis+cluster://u:p@a,u:p@b", "invalid URL: a login stands once, before the first host"),
         ("rediss+sentinel://u:p@a,u:p@b/m", "invalid URL: a login stands once, before the first"),
+        ("redis+sentinel://a:1,u:p@b/m", "invalid URL: a login stands once, before the first"),
         ("redis+cluster://a?db=0", "unknown option db: redis+cluster has queue, "),
         ("redis://h?tls_ca=x", "unknown option tls_ca: redis has queue, "),
         ("rediss://h?tls_name=https://h", "option tls_name: it is no DNS name or IP address"),
