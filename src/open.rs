@@ -83,7 +83,7 @@ use crate::Locker;
 /// | `secret_file` | none | `+tcp`: a file with a secret that all members share |
 /// | `insecure` | `false` | `true` lets `+tcp` listen beyond loopback, in plain text |
 /// | `heartbeat` | `50ms` | how often a leader sends a heartbeat, 5 ms to 1 s |
-/// | `election_timeout` | `150ms..300ms` | wait of a follower for a leader, at least 3 heartbeats |
+/// | `election_timeout` | `150ms..300ms` | wait of a follower for a leader, at least 3 heartbeats, with a span of one |
 /// | `request_timeout` | `1s` | how long unlock, extend and `try_now` wait for a reply |
 /// | `outside_max` | none | longest lease of a lock transferred to a process that is no member |
 ///
@@ -123,8 +123,9 @@ use crate::Locker;
 ///
 /// # Panics
 ///
-/// Within a tokio runtime that was built without I/O (`redis:`, `redis+unix:`, `+redis`, `+tcp`) or
-/// without time (these and `+memory`): build it with `enable_all`.
+/// Within a tokio runtime that was built without I/O or without time (`redis:`, `redis+unix:`,
+/// `+redis`, `+tcp`): build it with `enable_all`. `+memory` opens without time, and its calls end
+/// as [`Error::Closed`].
 ///
 /// # Cancel safety
 ///

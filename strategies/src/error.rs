@@ -44,8 +44,8 @@ pub enum Error {
     /// The backend cannot serve; `kind` says why.
     ///
     /// *Did it take effect?* No, or it was withdrawn; until the withdrawal arrives, the key may
-    /// stay locked for at most one lease. *May I retry?* Yes, later, unless
-    /// [`is_permanent`](Self::is_permanent).
+    /// stay locked for at most one lease. An unlock is still sent until the lease ends. *May I
+    /// retry?* Yes, later, unless [`is_permanent`](Self::is_permanent).
     #[error("{}", unavailable(*kind, cause.as_deref()))]
     Unavailable {
         /// The reason.
@@ -95,9 +95,8 @@ pub enum Error {
         limit: String,
     },
 
-    /// A stated bound is reached: waiters per key, keys, nonces remembered, requests in flight,
-    /// members of a group. *Did it take effect?* No. *May I retry?* Yes, when load has fallen; a
-    /// process that a full group refused, when a member has left.
+    /// A stated bound is reached: waiters per key, keys, nonces remembered, requests in flight.
+    /// *Did it take effect?* No. *May I retry?* Yes, when load has fallen.
     #[error("the limit of {limit} {what} is reached")]
     Limit {
         /// The bounded quantity.

@@ -38,7 +38,8 @@ use crate::{
 /// # Limits
 ///
 /// About a million keys may be held, and 131,072 callers may wait for each. A shard has a part of
-/// the limit on keys. A call beyond a limit gets [`Error::Limit`].
+/// the limit on keys, and 147,456 holders and waiters together. A call beyond a limit gets
+/// [`Error::Limit`].
 ///
 /// # Examples
 ///

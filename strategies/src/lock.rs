@@ -197,7 +197,8 @@ pub enum LossCause {
     Deadline,
     /// The granting side no longer counts it as the holder, or the handle was closed.
     Ended,
-    /// Another process unlocked it: an operator, or the process to which it was transferred.
+    /// Another process unlocked it: an operator or, on members, the process to which it was
+    /// transferred. Redis does not report the latter.
     Forced,
 }
 

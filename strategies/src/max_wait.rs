@@ -14,7 +14,8 @@ use std::time::Duration;
 pub enum MaxWait {
     /// At most this long, 0 to 24 h; zero is one attempt.
     AtMost(Duration),
-    /// Until granted or closed. Other errors end the call as well.
+    /// Until granted or closed. A refusal or a limit ends the call as well. An outage does not, not
+    /// even one that only an operator can end: it is logged.
     Forever,
 }
 

@@ -67,7 +67,8 @@ pub trait KeyedMutex: Send + Sync + 'static {
     /// this acquisition no longer holds; [`Error::Unavailable`], [`Error::Unknown`],
     /// [`Error::Closed`], [`Error::Failed`]; nothing was sent after [`Error::InvalidKey`], for a
     /// value from outside, and [`Error::Limit`], for a full queue. It ends by the strategy's
-    /// request timeout.
+    /// request timeout. After `Unavailable` and `Unknown` it is still sent until the lease ends: do
+    /// not rely on the lock.
     ///
     /// # Cancel safety
     ///
