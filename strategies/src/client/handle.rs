@@ -79,11 +79,12 @@ impl<B: Backend> Client<B> {
         self.check_open()?;
         let limit = self.clock.now().after(self.profile.request_timeout);
         let until = lock.deadline().map_or(limit, |deadline| deadline.max(limit));
+        // The holder gives up first (contract, rule 2): other guards of the same acquisition may be
+        // watched in this process.
+        self.shared.holds.lose(lock);
         if !self.free(lock.clone(), until, limit, None).await? {
             return Err(not_held(lock, self.clock.now()));
         }
-        // Other guards of the same acquisition may be watched in this process.
-        self.shared.holds.lose(lock);
         Ok(())
     }
 

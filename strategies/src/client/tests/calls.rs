@@ -1,7 +1,7 @@
 //! Goal: unlock, extend, inspect, release, watch and close of a handle follow the contract.
 //! Method: a handle and its driver in virtual time, and a scripted granting side.
 
-use std::{any::Any, sync::atomic::Ordering};
+use std::{any::Any, pin::pin, sync::atomic::Ordering};
 
 use futures_util::FutureExt;
 use tokio::time::sleep;
@@ -50,8 +50,10 @@ async fn unlock_notifies_other_guards() {
     let lock = foreign(None);
     let watch = client.watch(&lock);
     assert!(!watch.is_lost());
-    client.unlock(&lock).await.unwrap();
-    assert!(watch.is_lost());
+    let mut unlock = pin!(client.unlock(&lock));
+    assert!(unlock.as_mut().now_or_never().is_none());
+    assert!(watch.is_lost(), "the next holder may be granted before the reply");
+    unlock.await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
