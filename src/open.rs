@@ -83,7 +83,7 @@ use crate::Locker;
 /// | `secret_file` | none | `+tcp`: a file with a secret that all members share |
 /// | `insecure` | `false` | `true` lets `+tcp` listen beyond loopback, in plain text |
 /// | `heartbeat` | `50ms` | how often a leader sends a heartbeat, 5 ms to 1 s |
-/// | `election_timeout` | `150ms..300ms` | a wait for a leader, from 3 heartbeats, spanning one |
+/// | `election_timeout` | `150ms..300ms` | wait for a leader: min 3 heartbeats, max one more |
 /// | `request_timeout` | `1s` | how long unlock, extend and `try_now` wait for a reply |
 /// | `outside_max` | none | longest lease of a lock transferred to a process that is no member |
 ///

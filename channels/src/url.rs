@@ -48,8 +48,8 @@ pub fn check_login(url: &str) -> Result<(), &'static str> {
 /// ```
 /// use gaggle_channels::url::split_hosts;
 ///
-/// let (first, hosts) = split_hosts("redis+sentinel://u:p,q@a:1,b/m?x=c,d");
-/// assert_eq!(first, "redis+sentinel://u:p,q@a:1/m?x=c,d");
+/// let (first, hosts) = split_hosts("redis+sentinel://u:p@a:1,b/m?x=c,d");
+/// assert_eq!(first, "redis+sentinel://u:p@a:1/m?x=c,d");
 /// assert_eq!(hosts, ["a:1", "b"]);
 /// assert_eq!(split_hosts("redis://a/b,c"), ("redis://a/b,c".into(), Vec::new()));
 /// ```
