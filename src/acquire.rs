@@ -116,18 +116,10 @@ impl Acquire {
             }
             output = section(guard.lock()) => output,
         };
-        // A section that blocks its thread is not ended by the loss.
-        let loss = guard.loss();
+        // The loss does not end a section that blocks its thread: the unlock reports the loss.
         match guard.unlock().await {
             Ok(()) => Ok(output),
-            Err(cause) => {
-                let cause = match (cause, loss) {
-                    (cause @ (Error::NotHolder | Error::Expired), _) | (cause, None) => cause,
-                    (_, Some(LossCause::Deadline)) => Error::Expired,
-                    (_, Some(_)) => Error::NotHolder,
-                };
-                Err(SectionError::NotUnlocked { output, cause })
-            }
+            Err(cause) => Err(SectionError::NotUnlocked { output, cause }),
         }
     }
 

@@ -175,9 +175,9 @@ impl Guard {
     ///
     /// [`Error::NotHolder`] and [`Error::Expired`]: the lock was lost before; another acquisition
     /// may have held it while this guard was relied on. [`Error::Unavailable`], [`Error::Unknown`],
-    /// [`Error::Limit`], [`Error::Closed`], [`Error::Failed`]: it may still be locked. The unlock
-    /// is passed to the driver as by dropping the guard, and the lease's end frees the key at the
-    /// latest.
+    /// [`Error::Limit`], [`Error::Closed`], [`Error::Failed`]: the guard was valid until this call,
+    /// and the key may still be locked. The unlock is passed to the driver as by dropping the
+    /// guard, and the lease's end frees the key at the latest.
     ///
     /// # Cancel safety
     ///
@@ -190,6 +190,8 @@ impl Guard {
             Ok(()) => {}
             Err(Error::NotHolder) => self.hold.unlock_found(LossCause::Ended),
             Err(Error::Expired) => self.hold.unlock_found(LossCause::Deadline),
+            // A loss was noted by `end` at the latest, and none after it.
+            Err(_) if self.loss().is_some() => return Err(not_held(&lock, self.hold.clock.now())),
             Err(_) => return outcome,
         }
         self.armed = false;

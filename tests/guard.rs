@@ -143,6 +143,30 @@ async fn unlock_without_reply_is_left_to_the_driver() {
     assert_eq!(stub.calls(), [Call::Lock, Call::Unlock, Call::Release]);
 }
 
+/// Another holder may have overlapped with the work, whatever error hides the reply.
+#[tokio::test(start_paused = true)]
+async fn unlock_without_reply_of_a_lost_guard_reports_the_loss() {
+    for (waits, loses) in [(0, true), (100, false), (100, true), (99, false)] {
+        let stub = Stub::new();
+        stub.reply_to_unlocks(&[|| Err(Error::Unknown)]);
+        let guard = Locker::new(stub.clone()).lock_with("k", lease(ms(100))).await.unwrap();
+        tokio::time::advance(ms(waits)).await;
+        if loses {
+            stub.holds.lose(&guard.lock());
+        }
+        let outcome = guard.unlock().await;
+        assert!(
+            match waits {
+                0 => matches!(outcome, Err(Error::NotHolder)),
+                99 => matches!(outcome, Err(Error::Unknown)),
+                _ => matches!(outcome, Err(Error::Expired)),
+            },
+            "{outcome:?} after {waits} ms"
+        );
+        assert_eq!(stub.calls(), [Call::Lock, Call::Unlock, Call::Release]);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn unpolled_unlock_still_unlocks() {
     let stub = Stub::new();
