@@ -88,7 +88,8 @@ async fn run_locked(settings: &Settings, address: &Address, signals: &mut Signal
             return code;
         }
     };
-    let at_least_until = BootClock.now().after(settings.at_least);
+    let granted_at = BootClock.now();
+    let at_least_until = granted_at.after(settings.at_least);
     settings.reporter.report(&Event::Granted {
         token: guard.fencing_token(),
         nonce: guard.nonce().to_string(),
@@ -102,7 +103,7 @@ async fn run_locked(settings: &Settings, address: &Address, signals: &mut Signal
         settings.reporter.report(&Event::Failed { problem: format!("{failure}; not run{key}") });
         return WRONG_USE;
     }
-    let end = job::run(settings, address, &guard, signals).await;
+    let end = job::run(settings, address, &guard, granted_at, signals).await;
     // The exit code, and whether the command has run.
     let (code, has_run) = match end {
         Ok(End::Lost(loss)) => {

@@ -55,6 +55,7 @@ pub(super) async fn run(
     settings: &Settings,
     address: &Address,
     guard: &Guard,
+    granted_at: Instant,
     signals: &mut Signals,
 ) -> io::Result<End> {
     if guard.remaining() < settings.lease() * 5 / 6 {
@@ -83,7 +84,7 @@ pub(super) async fn run(
         // Before an extension is reported, at half of the lease, none is due.
         term_before: (settings.kill_after + kill_before).min(lease / 2),
         kill_before,
-        hold_until: BootClock.now().after(settings.max_hold),
+        hold_until: granted_at.after(settings.max_hold),
         terminal: Terminal::default(),
     };
     let not_started = tokio::select! {
