@@ -140,6 +140,8 @@ pub(crate) enum Event {
     },
     /// Nothing can be sent until [`Event::Up`]. With a cause, calls that do not wait fail with it.
     Down { cause: Option<Cause> },
+    /// As [`Event::Down`], but [`Event::Up`] may follow soon: no call fails until its time is over.
+    Reconnecting { cause: Cause },
     /// Commands can be sent.
     Up { memory: Memory },
 }

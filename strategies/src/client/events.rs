@@ -69,6 +69,7 @@ impl Core {
                 self.lost(Lock::new(key, nonce, token, None), forced);
             }
             Event::Down { cause } => self.went_down(now, cause),
+            Event::Reconnecting { cause } => self.link = Link::Down(Some(cause)),
             Event::Up { memory } => self.came_up(now, memory),
         }
     }

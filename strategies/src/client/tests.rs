@@ -307,6 +307,24 @@ fn outage_refuses_tries_but_no_waits() {
     assert_eq!(sent(&mut core, 10).len(), 1);
 }
 
+/// The first error of an outage that an operator sees.
+#[test]
+fn call_that_is_never_sent_has_the_cause_of_the_outage() {
+    let mut core = core(false);
+    let cause = Cause::new(UnavailableKind::Unreachable, "lost the connection to here");
+    core.handle(at(0), Event::Reconnecting { cause });
+    core.call(at(0), lock_call(1, Until::Now, Some(at(1_000))));
+    core.call(at(0), waits(2, 1_000));
+    assert!(replies(&mut core).is_empty(), "the connection may be back in time");
+    core.expire(at(1_000));
+    let replies = replies(&mut core);
+    assert_eq!(replies.len(), 2);
+    for (_, reply) in replies {
+        let Reply::Failed(error) = reply else { panic!("{reply:?}") };
+        assert_eq!(error.to_string(), "lost the connection to here");
+    }
+}
+
 #[test]
 fn lock_without_reply_is_repeated_as_a_copy() {
     let mut core = core(false);

@@ -7,7 +7,6 @@ mod tests;
 use std::{
     future::poll_fn,
     task::{Context, Poll, Waker},
-    time::Duration,
 };
 
 use redis::{ProtocolVersion, ServerError, Value};
@@ -173,7 +172,7 @@ impl Backend {
             Request::Command(Command::Lock { nonce, key, lease, .. }) => {
                 let event = self.learn(protocol::locked(value, *nonce, key, *lease)?, events);
                 if let Event::Queued { check_in: Some(remaining), .. } = event {
-                    self.warn_endless(key, remaining);
+                    self.encoder.names.warn_endless(key, remaining);
                     events.extend(self.waiters.queued(*nonce, remaining));
                 } else {
                     self.waiters.remove(*nonce);
@@ -191,7 +190,7 @@ impl Backend {
             Request::Command(Command::Inspect { id, key }) => {
                 let found = self.learn(protocol::inspected(value)?, events);
                 if let Some(found) = &found {
-                    self.warn_endless(key, found.remaining);
+                    self.encoder.names.warn_endless(key, found.remaining);
                 }
                 events.push(Event::Inspected { id: *id, found: Ok(found) });
             }
@@ -209,14 +208,6 @@ impl Backend {
             Request::Wait | Request::Command(_) => {}
         }
         Ok(())
-    }
-
-    /// Warns of a value that no script of ours has written.
-    fn warn_endless(&self, key: &str, remaining: Duration) {
-        if remaining == protocol::ENDLESS {
-            let remedy = self.encoder.names.remedy(key);
-            tracing::warn!(%key, "lock in redis has no expiry{remedy}");
-        }
     }
 
     /// Takes time and grants of a reply, and returns its result.
@@ -349,8 +340,7 @@ impl ClientBackend for Backend {
                 request.fail(fate, &cause, events);
             }
             self.unreported.fail(&cause, events);
-            // Without a cause, since the next attempt to connect begins at once.
-            events.push(Event::Down { cause: None });
+            events.push(Event::Reconnecting { cause });
         } else if self.connection.is_to_be_tested(now) {
             // No caller has this id, and no call this key. Its reply has the server's time. In a
             // Cluster, an error reply names the node that serves the slot now.

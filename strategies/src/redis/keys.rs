@@ -1,6 +1,10 @@
 //! Where a key lives: its bucket, and the names of its parts in Redis.
 
+use std::time::Duration;
+
 use redis::{Cmd, RedisWrite as _};
+
+use super::protocol::ENDLESS;
 
 /// How many buckets the keys are spread over. It is fixed: processes that counted differently
 /// would not see each other's locks. Each bucket has one token counter.
@@ -43,6 +47,13 @@ impl Names {
     /// The name under which the holder of a key is stored.
     pub(super) fn lock(&self, key: &str) -> String {
         format!("{}l:{key}", self.prefix(bucket(key)))
+    }
+
+    /// Warns of a value that no script of ours has written.
+    pub(super) fn warn_endless(&self, key: &str, remaining: Duration) {
+        if remaining == ENDLESS {
+            tracing::warn!(%key, "lock in redis has no expiry{}", self.remedy(key));
+        }
     }
 
     /// The end of a message about a stored value that is no lock: what an operator can do.

@@ -237,7 +237,7 @@ fn lost_connection_reports_all_fates() {
     let failures = failures(&events);
     let with = |fate| failures.iter().filter(|(_, of, _)| *of == fate).count();
     assert_eq!((with(Fate::NoReply), with(Fate::Unsent)), (1_024, 6));
-    assert!(matches!(events.last(), Some(Event::Down { cause: None })), "{events:?}");
+    assert!(matches!(events.last(), Some(Event::Reconnecting { .. })), "{events:?}");
     assert!(lab.backend.waiters.is_empty(), "a LOCK that is repeated enters it again");
     // A pause, then another connection: grants may be lost.
     assert!(lab.turn().is_empty());
@@ -262,7 +262,7 @@ fn clock_alone_drops_a_silent_connection() {
     assert!(lab.after(almost).is_empty());
     let events = lab.after(Duration::from_millis(1));
     assert_eq!(failures(&events), [(Subject::Lock(nonce(2)), Fate::NoReply, false)]);
-    assert!(matches!(events.last(), Some(Event::Down { cause: None })));
+    assert!(matches!(events.last(), Some(Event::Reconnecting { .. })));
 }
 
 #[test]
@@ -283,7 +283,7 @@ fn idle_connection_is_tested() {
     lab.after(ttl);
     let events = lab.after(REQUEST_TIMEOUT);
     let events = &events[events.len() - 1..];
-    assert!(matches!(events[..], [Event::Down { .. }]), "{events:?}");
+    assert!(matches!(events[..], [Event::Reconnecting { .. }]), "{events:?}");
 }
 
 /// What the next failed attempt to connect is reported as.
@@ -316,7 +316,7 @@ fn attempts_after_a_connection_grow_to_their_limit() {
     let mut lab = Lab::up();
     lab.way(Way::Silent);
     lab.server = None;
-    assert!(matches!(lab.turn()[..], [Event::Down { cause: None }]));
+    assert!(matches!(lab.turn()[..], [Event::Reconnecting { .. }]));
     for limit in [100, 200, 400, 500, 500] {
         let pause = lab.backend.next_wake().unwrap().since(lab.now);
         assert!(lab.after(pause).is_empty());
@@ -353,7 +353,7 @@ fn server_is_checked_on_every_connection() {
         let mut lab = Lab::up();
         (lab.policy, lab.version) = (policy, version);
         lab.server = None;
-        assert!(matches!(lab.turn()[..], [Event::Down { cause: None }]));
+        assert!(matches!(lab.turn()[..], [Event::Reconnecting { .. }]));
         lab.after(Duration::from_millis(5));
         let events = lab.connect();
         let cause = down_cause(&events);

@@ -74,7 +74,7 @@ fn unknown_script_ends_the_connection() {
     let events = lab.turn();
     // Of unknown fate, so that it is retransmitted on the connection that loads the scripts.
     assert_eq!(failures(&events), [(Subject::Lock(nonce(1)), Fate::NoReply, false)]);
-    assert!(events.iter().any(|event| matches!(event, Event::Down { .. })));
+    assert!(events.iter().any(|event| matches!(event, Event::Reconnecting { .. })));
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn refusals_are_sorted_by_what_helps() {
         let events = lab.turn();
         let expected = (Subject::Lock(nonce(1)), Fate::Refused, permanent);
         assert_eq!(failures(&events), [expected], "{error}");
-        let down = events.iter().any(|event| matches!(event, Event::Down { .. }));
+        let down = events.iter().any(|event| matches!(event, Event::Reconnecting { .. }));
         assert_eq!((down, lab.backend.status(0)), (drops, !drops), "{error}");
     }
 }
