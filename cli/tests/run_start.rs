@@ -186,3 +186,23 @@ fn command_that_another_process_resumes_is_watched() {
         assert!(attempt < 5, "{err}");
     }
 }
+
+#[test]
+fn waiter_that_was_suspended_runs_when_the_key_is_free() {
+    let redis = RedisServer::start();
+    let options = ["--duration", "1s", "--max-wait", "forever", "k", "--"];
+    let first = Running::start(gaggle(
+        &redis.url(),
+        &[&options[..], &["sh", "-c", "echo held; sleep 0.8"]].concat(),
+    ));
+    let second = gaggle(&redis.url(), &[&options[..], &["echo", "ran"]].concat());
+    let second = Running::start_waiting(second);
+    thread::sleep(Duration::from_millis(300));
+    second.signal(Signal::STOP);
+    assert_eq!(first.finish().0, Some(0));
+    // Longer than the lease that is granted meanwhile.
+    thread::sleep(Duration::from_millis(2_000));
+    second.signal(Signal::CONT);
+    let (code, out, err) = second.finish();
+    assert!(code == Some(0) && out.contains("ran"), "{code:?}: {out}{err}");
+}
