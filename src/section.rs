@@ -11,17 +11,18 @@ use gaggle_strategies::{Error, lock::LossCause};
 /// cause.
 ///
 /// ```
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() {
-/// # let locker = gaggle::open("local:").await.unwrap();
 /// use gaggle::{LockOptions, SectionError};
 ///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), gaggle::OpenError> {
+/// let locker = gaggle::open("local:").await?;
 /// match locker.with_lock("orders/42", LockOptions::default(), |_lock| async { 42 }).await {
 ///     Ok(output) => println!("done: {output}"),
 ///     Err(SectionError::NotUnlocked { output, .. }) => println!("done, unlock failed: {output}"),
 ///     Err(SectionError::Lost(cause)) => println!("done in part: {cause:?}"),
 ///     Err(error) => println!("not done: {error}"),
 /// }
+/// # Ok(())
 /// # }
 /// ```
 #[non_exhaustive]
@@ -68,15 +69,10 @@ impl<T> From<SectionError<T>> for Error {
     }
 }
 
-/// Leaves out the output, which need not be printable and may be secret.
+/// The sentence, as a `main` that returns this error prints it. It leaves out the output, which may
+/// be secret and need not be printable.
 impl<T> fmt::Debug for SectionError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotLocked(error) => f.debug_tuple("NotLocked").field(error).finish(),
-            Self::Lost(cause) => f.debug_tuple("Lost").field(cause).finish(),
-            Self::NotUnlocked { cause, .. } => {
-                f.debug_struct("NotUnlocked").field("cause", cause).finish_non_exhaustive()
-            }
-        }
+        fmt::Display::fmt(self, f)
     }
 }

@@ -258,9 +258,9 @@ fn check_length(frame: &Bytes) -> Result<(), ChannelError> {
     if bytes > limit { Err(ChannelError::FrameTooLong { bytes, limit }) } else { Ok(()) }
 }
 
-/// Why a channel refused a call.
+/// Why a channel refused a call. `Debug` prints the sentence, as a `main` that returns it does.
 #[non_exhaustive]
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum ChannelError {
     /// The name of a node is empty or too long. Nothing was done.
     #[error("node name is {bytes} bytes long, the limit is 1 to {NODE_NAME_BYTES_MAX}")]
@@ -314,4 +314,10 @@ pub enum ChannelError {
         /// The error of the transport.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+}
+
+impl fmt::Debug for ChannelError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }

@@ -7,9 +7,10 @@ use crate::{MaxWait, Owner, in_prose};
 /// Why a call failed.
 ///
 /// Variants are sorted by the caller's next step, not by backend. The text is one sentence with the
-/// cause, the address and the remedy as far as they are known.
+/// cause, the address and the remedy as far as they are known. `Debug` prints the same sentence, as
+/// a `main` that returns this error does.
 #[non_exhaustive]
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum Error {
     /// `max_wait` was over while another acquisition held the key, or one or several grants had
     /// less than half of the lease left and were not extended in time. The second case occurs even
@@ -106,12 +107,19 @@ pub enum Error {
     },
 }
 
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 /// The key that a call did not get, as a `Locker` adds it to [`Error::TimedOut`] and
 /// [`Error::Held`]; a strategy leaves it out.
 ///
 /// ```
-/// # use std::time::Duration;
-/// # use gaggle_strategies::{Error, MaxWait, error::Contention, lock::Owner};
+/// use std::time::Duration;
+/// use gaggle_strategies::{Error, MaxWait, error::Contention, lock::Owner};
+///
 /// let holder = Some(Owner { host: "web-3".into(), pid: 711, label: None });
 /// let max_wait = MaxWait::AtMost(Duration::from_secs(5));
 /// let contention = Contention { key: "orders/42".into(), max_wait, holder };
@@ -192,7 +200,8 @@ impl Error {
     /// `Unavailable` with its cause.
     ///
     /// ```
-    /// # use gaggle_strategies::{Error, error::UnavailableKind::Unreachable};
+    /// use gaggle_strategies::{Error, error::UnavailableKind::Unreachable};
+    ///
     /// let error = Error::unavailable(Unreachable, "cannot reach Redis at web-3:6379: refused");
     /// assert_eq!(error.to_string(), "cannot reach Redis at web-3:6379: refused");
     /// ```
@@ -213,7 +222,8 @@ impl Error {
     /// the configuration of the backend.
     ///
     /// ```
-    /// # use gaggle_strategies::{Error, error::UnavailableKind};
+    /// use gaggle_strategies::{Error, error::UnavailableKind};
+    ///
     /// assert!(Error::Closed.is_permanent());
     /// assert!(!Error::no_quorum().is_permanent());
     /// assert!(Error::unavailable(UnavailableKind::Misconfigured, "no such user").is_permanent());
