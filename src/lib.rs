@@ -12,6 +12,10 @@
 //! use std::time::Duration;
 //! use gaggle::LockOptions;
 //!
+//! async fn write_order(token: u64) {
+//!     println!("the database refuses a token below {token}");
+//! }
+//!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let locker = gaggle::open("local:").await?;
@@ -32,7 +36,6 @@
 //! locker.close().await;
 //! # Ok(())
 //! # }
-//! # async fn write_order(_token: u64) {}
 //! ```
 //!
 //! # Which strategy

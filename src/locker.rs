@@ -22,7 +22,7 @@ use crate::{Acquire, Guard, SectionError, metrics};
 /// let guard = locker.lock("orders/42").await?; // a lease of 10 s, after a wait of at most 5 s
 /// println!("token {}", guard.fencing_token());
 /// guard.unlock().await?;
-/// # locker.close().await;
+/// locker.close().await;
 /// # Ok(())
 /// # }
 /// ```
@@ -71,16 +71,17 @@ impl Locker {
     /// lock without waiting.
     ///
     /// ```
+    /// use std::time::Duration;
+    ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use std::time::Duration;
-    /// # let locker = gaggle::open("local:").await?;
+    /// let locker = gaggle::open("local:").await?;
     /// let options = gaggle::LockOptions::default()
     ///     .duration(Duration::from_secs(2))
     ///     .max_wait(Duration::from_millis(500));
     /// let request = locker.lock_with(format!("report/{}", 7), options);
     /// let guard = request.auto_extend(Duration::from_secs(60)).await?;
-    /// # guard.unlock().await?;
+    /// guard.unlock().await?;
     /// # Ok(())
     /// # }
     /// ```
@@ -101,7 +102,7 @@ impl Locker {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let locker = gaggle::open("local:").await?;
+    /// let locker = gaggle::open("local:").await?;
     /// let token = locker
     ///     .with_lock("orders/42", gaggle::LockOptions::default(), |lock| async move {
     ///         lock.fencing_token() // the resource sees it on each read and write
@@ -147,10 +148,11 @@ impl Locker {
     /// with its new deadline. [`adopt`](Self::adopt) also guards it.
     ///
     /// ```
+    /// use std::time::Duration;
+    ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use std::time::Duration;
-    /// # let locker = gaggle::open("local:").await?;
+    /// let locker = gaggle::open("local:").await?;
     /// let lock = locker.lock("orders/42").await?.into_lock();
     /// let lock = locker.extend(&lock, Duration::from_secs(60)).await?;
     /// locker.unlock(&lock).await?;
@@ -170,10 +172,11 @@ impl Locker {
     /// adopt a lock, and the process that transferred it must no longer rely on it.
     ///
     /// ```
+    /// use std::time::Duration;
+    ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use std::time::Duration;
-    /// # let locker = gaggle::open("local:").await?;
+    /// let locker = gaggle::open("local:").await?;
     /// let lock = locker.lock("orders/42").await?.into_lock(); // is sent to another process
     /// let guard = locker.adopt(&lock, Duration::from_secs(10)).await?; // runs there
     /// guard.unlock().await?;
@@ -223,7 +226,7 @@ impl Locker {
     /// locker.ready().await?;
     /// let status = locker.group_status().expect("a member has a group");
     /// assert!(status.ready && status.leads);
-    /// # locker.close().await;
+    /// locker.close().await;
     /// # Ok(())
     /// # }
     /// ```

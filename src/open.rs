@@ -104,7 +104,8 @@ use crate::Locker;
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let locker = gaggle::open("local:").await?;
-/// # locker.lock("k").await?.unlock().await?;
+/// locker.lock("orders/42").await?.unlock().await?;
+///
 /// let wrong = gaggle::open("redis://localhost?queue=lifo").await.unwrap_err();
 /// assert_eq!(
 ///     wrong.to_string(),

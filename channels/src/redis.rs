@@ -37,7 +37,8 @@ const LINGER: Duration = Duration::from_millis(100);
 /// ```no_run
 /// use gaggle_channels::{Channel, NodeName, Redis, RedisOptions};
 ///
-/// # async fn example() -> Result<(), gaggle_channels::ChannelError> {
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), gaggle_channels::ChannelError> {
 /// let options = RedisOptions::new("redis://127.0.0.1", "orders", NodeName::new("a")?);
 /// let channel = Redis::new(options)?;
 /// channel.connect().await?;

@@ -23,9 +23,10 @@
 //!     }
 //! }
 //!
-//! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(
-//! testing::conformance(&OverMemory)
-//! # );
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() {
+//! testing::conformance(&OverMemory).await;
+//! # }
 //! ```
 
 #[cfg(feature = "tls")]

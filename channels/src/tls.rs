@@ -34,7 +34,6 @@ use crate::ChannelError;
 /// use gaggle_channels::tls::TlsFiles;
 ///
 /// let files = TlsFiles::default().ca("ca.pem").cert("client.pem", "client-key.pem");
-/// # let _ = files;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsFiles {

@@ -41,9 +41,10 @@ use crate::{
 /// # Examples
 ///
 /// ```
-/// # use std::sync::Arc;
-/// # use gaggle_channels::{Hub, NodeName};
-/// # use gaggle_strategies::{Gaggle, KeyedMutex, LockOptions, MemberOptions};
+/// use std::sync::Arc;
+/// use gaggle_channels::{Hub, NodeName};
+/// use gaggle_strategies::{Gaggle, KeyedMutex, LockOptions, MemberOptions};
+///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let name = NodeName::new("a")?; // a group of one: larger groups list every name

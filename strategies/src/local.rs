@@ -44,7 +44,8 @@ use crate::{
 /// # Examples
 ///
 /// ```
-/// # use gaggle_strategies::{KeyedMutex, Local, LockOptions};
+/// use gaggle_strategies::{KeyedMutex, Local, LockOptions};
+///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), gaggle_strategies::Error> {
 /// let mutex = Local::new();

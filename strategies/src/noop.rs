@@ -22,7 +22,8 @@ use crate::{
 /// [`close`](KeyedMutex::close).
 ///
 /// ```
-/// # use gaggle_strategies::{KeyedMutex, LockOptions, Noop};
+/// use gaggle_strategies::{KeyedMutex, LockOptions, Noop};
+///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), gaggle_strategies::Error> {
 /// let noop = Noop::new();

@@ -10,12 +10,13 @@ use crate::{
 /// The lease, wait and label of a lock request.
 ///
 /// ```
-/// # use gaggle_strategies::LockOptions;
-/// # use std::time::Duration;
+/// use std::time::Duration;
+/// use gaggle_strategies::LockOptions;
+///
 /// let options = LockOptions::default() // 10 s and 5 s
 ///     .duration(Duration::from_secs(30))
 ///     .max_wait(Duration::from_millis(500));
-/// # assert_eq!(options.get_duration(), Duration::from_secs(30));
+/// assert_eq!(options.get_duration(), Duration::from_secs(30));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockOptions {

@@ -30,9 +30,10 @@ use crate::{
 /// # Examples
 ///
 /// ```
-/// # use std::sync::Arc;
-/// # use gaggle_channels::{Hub, NodeName};
-/// # use gaggle_strategies::{KeyedMutex, LockOptions, MemberOptions, Raft};
+/// use std::sync::Arc;
+/// use gaggle_channels::{Hub, NodeName};
+/// use gaggle_strategies::{KeyedMutex, LockOptions, MemberOptions, Raft};
+///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let name = NodeName::new("a")?; // a group of one: larger groups list every name

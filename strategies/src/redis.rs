@@ -58,7 +58,8 @@ use crate::{
 /// ```no_run
 /// use gaggle_strategies::{KeyedMutex, LockOptions, Redis, RedisOptions};
 ///
-/// # async fn example() -> Result<(), gaggle_strategies::Error> {
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), gaggle_strategies::Error> {
 /// let redis = Redis::open(RedisOptions::new("redis://127.0.0.1:6379")).await?;
 /// let lock = redis.lock("orders/42", LockOptions::default()).await?;
 /// // Pass lock.fencing_token() to the resource with every access.

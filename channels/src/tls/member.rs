@@ -31,7 +31,6 @@ const LABEL_BYTES_MAX: usize = 63;
 ///
 /// let of_files = TlsKeys::files("ca.pem", "a.pem", "a-key.pem");
 /// let of_a_secret = TlsKeys::secret("secret");
-/// # let _ = (of_files, of_a_secret);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsKeys(Source);

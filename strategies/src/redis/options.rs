@@ -31,12 +31,12 @@ pub enum Queue {
 /// How to use one Redis as a lock service.
 ///
 /// ```
-/// # use gaggle_strategies::{Queue, RedisOptions};
-/// # use std::time::Duration;
+/// use std::time::Duration;
+/// use gaggle_strategies::RedisOptions;
+///
 /// let options = RedisOptions::new("redis://127.0.0.1:6379/0")
 ///     .namespace("orders")
 ///     .request_timeout(Duration::from_millis(500));
-/// # let _ = options.queue(Queue::Fifo);
 /// ```
 #[derive(Clone, Debug)]
 pub struct RedisOptions {
@@ -62,7 +62,8 @@ pub struct RedisOptions {
 /// Its other settings are the library's own.
 ///
 /// ```
-/// # use gaggle_strategies::RedisOptions;
+/// use gaggle_strategies::RedisOptions;
+///
 /// let client = redis::Client::open("redis://127.0.0.1:6379/1")?;
 /// let options = RedisOptions::from(client.get_connection_info().clone()).namespace("orders");
 /// # Ok::<(), redis::RedisError>(())
@@ -115,10 +116,10 @@ impl RedisOptions {
     /// `docs/redis.md` says what a failover can lose.
     ///
     /// ```
-    /// # use gaggle_strategies::RedisOptions;
+    /// use gaggle_strategies::RedisOptions;
+    ///
     /// let options = RedisOptions::new("redis://user:password@master/0")
     ///     .sentinels("mymaster", ["10.0.0.1", "10.0.0.2", "10.0.0.3:26380"]);
-    /// # let _ = options;
     /// ```
     #[must_use]
     pub fn sentinels(
@@ -153,10 +154,10 @@ impl RedisOptions {
     /// serves the namespace. All keys of a namespace are in one slot, and so on one master.
     ///
     /// ```
-    /// # use gaggle_strategies::RedisOptions;
+    /// use gaggle_strategies::RedisOptions;
+    ///
     /// let options = RedisOptions::new("redis://user:password@10.0.0.1:6379")
     ///     .cluster(["10.0.0.2", "10.0.0.3:7000"]);
-    /// # let _ = options;
     /// ```
     #[must_use]
     pub fn cluster(mut self, others: impl IntoIterator<Item = impl Into<String>>) -> Self {
