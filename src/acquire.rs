@@ -25,7 +25,7 @@ const HOLDER_TIMEOUT: Duration = Duration::from_millis(100);
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let locker = gaggle::open("local:").await?;
+/// let locker = gaggle::open("local:").await?;
 /// let requests: Vec<gaggle::Acquire> = (0..3)
 ///     .map(|number| locker.lock_with(format!("orders/{number}"), gaggle::LockOptions::default()))
 ///     .collect();
@@ -54,6 +54,9 @@ impl Acquire {
     /// are retried, with growing random pauses, until the local deadline. If the granting side no
     /// longer knows the lock, the guard is lost at the next extension.
     ///
+    /// Code that blocks its thread can stop the extensions: run it in
+    /// [`spawn_blocking`](tokio::task::spawn_blocking). A WARN event reports a late extension.
+    ///
     /// The background task ends with the guard, and with the runtime in which the lock was taken.
     /// No extension reaches beyond `max_hold` after the lock was returned, plus the time that its
     /// request takes. So a hung section cannot keep a key indefinitely; then the lease expires. It
@@ -71,14 +74,15 @@ impl Acquire {
     /// Takes the key only if it is free now: one attempt, whatever `max_wait` says.
     ///
     /// ```
+    /// use gaggle::{Error, LockOptions};
+    ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use gaggle::{Error, LockOptions};
-    /// # let locker = gaggle::open("local:").await?;
+    /// let locker = gaggle::open("local:").await?;
     /// let nightly = || locker.lock_with("nightly", LockOptions::default().label("report"));
     /// let guard = nightly().try_now().await?;
     /// assert!(matches!(nightly().try_now().await, Err(Error::Held(_))));
-    /// # guard.unlock().await?;
+    /// guard.unlock().await?;
     /// # Ok(())
     /// # }
     /// ```

@@ -22,11 +22,13 @@ use crate::{keepalive::KeepAlive, lease::Hold};
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let locker = gaggle::open("local:").await?;
+/// let locker = gaggle::open("local:").await?;
 /// let guard = locker.lock("orders/42").await?;
-/// while guard.is_valid() {
-///     // Work in small steps, with guard.fencing_token() in each request.
-/// #   break;
+/// for step in 0..3 {
+///     if !guard.is_valid() {
+///         break;
+///     }
+///     println!("step {step}, with {} in each request", guard.fencing_token());
 /// }
 /// guard.unlock().await?; // reports a loss, which dropping does not
 /// # Ok(())
@@ -209,7 +211,11 @@ impl Guard {
     /// Ends the keep-alive first, so that only an extension in flight can follow the unlock, and no
     /// loss is reported after it.
     fn end(&mut self) -> Lock {
-        self.keepalive = None;
+        if let Some(keepalive) = self.keepalive.take() {
+            // A keep-alive that has ended is not late.
+            self.hold.report_blocked();
+            drop(keepalive);
+        }
         self.hold.end();
         self.lock()
     }

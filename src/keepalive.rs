@@ -23,16 +23,40 @@ impl KeepAlive {
     /// time that a request takes.
     pub(crate) fn start(hold: Arc<Hold>, duration: Duration, max_hold: Duration) -> Self {
         let hold_until = hold.clock.now().after(max_hold);
+        // Before the task is first polled: its thread may be blocked from now on.
+        sleeps_until(&hold, first_wake(&hold, duration), duration);
+        let asleep = Asleep(hold);
         let task = tokio::spawn(async move {
+            let hold = &*asleep.0;
             tokio::select! {
                 biased;
                 // A lost lock is not extended, and leaves no task behind.
                 () = hold.loss_reported() => {}
-                () = run(&hold, duration, hold_until) => {}
+                () = run(hold, duration, hold_until) => {}
             }
         });
         Self(task.abort_handle())
     }
+}
+
+/// A keep-alive that has ended is not late.
+struct Asleep(Arc<Hold>);
+
+impl Drop for Asleep {
+    fn drop(&mut self) {
+        self.0.set_extend_at(None);
+    }
+}
+
+/// A time in the past is that of a lease that a long wait has shortened.
+fn sleeps_until(hold: &Hold, wake_at: Instant, duration: Duration) {
+    hold.set_extend_at(Some((wake_at.max(hold.clock.now()), duration)));
+}
+
+/// Less than a lease remains after a long wait, whose drift is subtracted.
+fn first_wake(hold: &Hold, duration: Duration) -> Instant {
+    let rest = duration - duration / EXTEND_AFTER_PARTS;
+    hold.deadline().unwrap_or_default().before(rest)
 }
 
 impl Drop for KeepAlive {
@@ -45,11 +69,11 @@ impl Drop for KeepAlive {
 /// expires, and `lost()` completes at its deadline.
 pub(crate) async fn run(hold: &Hold, duration: Duration, hold_until: Instant) {
     let mut failures = 0;
-    // Less than a lease remains after a long wait, whose drift is subtracted.
-    let rest = duration - duration / EXTEND_AFTER_PARTS;
-    let mut wake_at = hold.deadline().unwrap_or_default().before(rest);
+    let mut wake_at = first_wake(hold, duration);
     loop {
         hold.clock.sleep_until(wake_at).await;
+        hold.report_blocked();
+        hold.set_extend_at(None);
         let Some(deadline) = hold.deadline() else { return };
         let now = hold.clock.now();
         let wanted = hold_until.since(now).min(duration);
@@ -59,6 +83,7 @@ pub(crate) async fn run(hold: &Hold, duration: Duration, hold_until: Instant) {
         if now.after(wanted) <= deadline {
             // The guard was extended further by hand.
             wake_at = now.after(duration / EXTEND_AFTER_PARTS);
+            sleeps_until(hold, wake_at, duration);
             continue;
         }
         match hold.extend(wanted).await {
@@ -74,6 +99,7 @@ pub(crate) async fn run(hold: &Hold, duration: Duration, hold_until: Instant) {
                 wake_at = hold.clock.now().after(pause).min(deadline);
             }
         }
+        sleeps_until(hold, wake_at, duration);
     }
 }
 

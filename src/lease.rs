@@ -10,12 +10,15 @@ use std::{
 use gaggle_strategies::{
     Error, KeyedMutex, Lock,
     clock::{Clock, Instant},
-    implement::{LossWatch, not_held},
+    implement::{LossWatch, in_prose, not_held},
     lock::LossCause,
 };
 use tokio::sync::Notify;
 
 use crate::metrics::{self, Stopwatch};
+
+/// An extension that comes later than this part of the lease is reported.
+const LATE_PARTS: u32 = 6;
 
 /// The lease of a guard, shared with its keep-alive.
 pub(crate) struct Hold {
@@ -33,6 +36,8 @@ struct State {
     lost: Option<LossCause>,
     /// The guard has released the lock: a loss is no longer noted.
     ended: bool,
+    /// When the keep-alive must run, and its lease; `None` while it does not sleep.
+    extend_at: Option<(Instant, Duration)>,
 }
 
 impl State {
@@ -45,7 +50,7 @@ impl Hold {
     /// A lock that `mutex` has just granted.
     pub(crate) fn new(mutex: Arc<dyn KeyedMutex>, lock: Lock, watch: LossWatch) -> Self {
         let clock = mutex.clock();
-        let state = Mutex::new(State { lock, lost: None, ended: false });
+        let state = Mutex::new(State { lock, lost: None, ended: false, extend_at: None });
         let held = Stopwatch::start(&*clock);
         Self { mutex, clock, watch, state, held, changed: Notify::new() }
     }
@@ -157,6 +162,27 @@ impl Hold {
         drop(state);
         self.changed.notify_waiters();
         outcome
+    }
+
+    /// Notes when the keep-alive must run; `None` once it runs or has ended.
+    pub(crate) fn set_extend_at(&self, extend_at: Option<(Instant, Duration)>) {
+        self.state().extend_at = extend_at;
+    }
+
+    /// Warns if the keep-alive has not run in time: only a blocked runtime, or one that was
+    /// suspended, runs it late.
+    pub(crate) fn report_blocked(&self) {
+        let state = self.state();
+        let Some((at, lease)) = state.extend_at else { return };
+        let late = self.clock.now().since(at);
+        if late > lease / LATE_PARTS {
+            let lock = state.lock.clone();
+            // Without the mutex: a subscriber is foreign code.
+            drop(state);
+            let (key, token) = (lock.key(), lock.fencing_token());
+            let late = in_prose(late);
+            tracing::warn!(%key, token, "the runtime was blocked for {late} as an extension was due");
+        }
     }
 
     /// Records that the guard has released the lock: a loss is no longer noted.
