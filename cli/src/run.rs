@@ -104,6 +104,7 @@ async fn run_locked(settings: &Settings, address: &Address, signals: &mut Signal
         return WRONG_USE;
     }
     let end = job::run(settings, address, &guard, granted_at, signals).await;
+    let may_keep = !settings.free_on_failure || matches!(end, Ok(End::Code(0)));
     // The exit code, and whether the command has run.
     let (code, has_run) = match end {
         Ok(End::Lost(loss)) => {
@@ -142,7 +143,7 @@ async fn run_locked(settings: &Settings, address: &Address, signals: &mut Signal
         }
     };
     let is_lost = code == settings.exit_lost && !guard.is_valid();
-    if has_run && !is_lost && BootClock.now() < at_least_until {
+    if has_run && may_keep && !is_lost && BootClock.now() < at_least_until {
         lock::keep(settings, guard, at_least_until, signals).await;
     } else if is_lost {
         drop(guard);

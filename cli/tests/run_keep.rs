@@ -33,6 +33,32 @@ fn key_is_kept_although_an_extension_failed() {
     assert_eq!(attempt(&redis), Some(124));
 }
 
+/// A retry of a job that failed does not succeed without running it.
+#[test]
+fn retry_of_a_failed_job_is_no_success() {
+    let redis = RedisServer::start();
+    let run = |options: &[&str], job| {
+        let options = [options, &["--at-least", "60s", "--exit-not-acquired", "0", "k", "--", job]];
+        finish(gaggle(&redis.url(), &options.concat()))
+    };
+    assert_eq!(run(&["--free-on-failure"], "false").0, Some(1));
+    assert_eq!(run(&[], "false").0, Some(1), "the key was free");
+    let (code, _, err) = run(&["--try"], "true");
+    assert_eq!(code, Some(124), "{err}");
+    assert!(
+        err.contains(", which has ended: the key is free when its lease ends; not run"),
+        "{err}"
+    );
+}
+
+#[test]
+fn key_is_kept_after_success_with_free_on_failure() {
+    let redis = RedisServer::start();
+    let options = ["--at-least", "60s", "--free-on-failure", "k", "--", "true"];
+    assert_eq!(finish(gaggle(&redis.url(), &options)).0, Some(0));
+    assert_eq!(attempt(&redis), Some(124));
+}
+
 #[test]
 fn key_is_kept_after_max_hold() {
     let redis = RedisServer::start();

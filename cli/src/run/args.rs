@@ -17,6 +17,9 @@ const LEASE_MIN: Duration = Duration::from_millis(100);
 /// The longest time between SIGTERM and SIGKILL that is chosen without `--kill-after`.
 const KILL_AFTER_MAX: Duration = Duration::from_secs(5);
 
+/// The exit code without the lock.
+pub(super) const NOT_ACQUIRED: u8 = 124;
+
 const MISSING_KEY: &str = "the key is missing: gaggle run <KEY> -- <COMMAND>, or gaggle run -- \
                            <KEY> -- <COMMAND> for a key that begins with -";
 
@@ -53,6 +56,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DURATION")]
     #[arg(value_parser = span::between(Duration::ZERO, DURATION_MAX))]
     at_least: Option<Duration>,
+    /// Unlock the key at once if the command fails, whatever --at-least says: a retry, or another
+    /// machine, runs it again.
+    #[arg(long)]
+    free_on_failure: bool,
     /// A name that others see as the holder, beside host and process id.
     #[arg(long, value_parser = utf8())]
     label: Option<String>,
@@ -66,8 +73,9 @@ pub(crate) struct Args {
     /// Print JSON to standard error, one object an event.
     #[arg(long)]
     pub(super) json: bool,
-    /// The exit code if another process holds the key.
-    #[arg(long, value_name = "N", default_value_t = 124, value_parser = whole(0..=u8::MAX))]
+    /// The exit code if another process holds the key. It is 124 in any case if that process ran on
+    /// this host and has ended: the job need not have succeeded.
+    #[arg(long, value_name = "N", default_value_t = NOT_ACQUIRED, value_parser = whole(0..=u8::MAX))]
     exit_not_acquired: u8,
     /// The exit code if the lock was lost and the command was ended.
     #[arg(long, value_name = "N", default_value_t = 123, value_parser = whole(0..=u8::MAX))]
@@ -108,6 +116,7 @@ pub(super) struct Settings {
     pub(super) max_hold: Duration,
     pub(super) kill_after: Duration,
     pub(super) at_least: Duration,
+    pub(super) free_on_failure: bool,
     pub(super) token_file: Option<TokenFile>,
     pub(super) reporter: Reporter,
     pub(super) started: Instant,
@@ -209,6 +218,7 @@ impl TryFrom<Args> for Settings {
             max_hold,
             kill_after,
             at_least: args.at_least.unwrap_or_default(),
+            free_on_failure: args.free_on_failure,
             token_file,
             exit_not_acquired: args.exit_not_acquired,
             exit_lost: args.exit_lost,

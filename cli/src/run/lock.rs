@@ -6,14 +6,17 @@ use std::{
     time::Duration,
 };
 
-use gaggle::{BootClock, Clock as _, Error, Guard, Instant, Locker, MaxWait, OpenError};
+use gaggle::{BootClock, Clock as _, Error, Guard, Instant, Locker, MaxWait, OpenError, Owner};
 use gaggle_strategies::{error::UnavailableKind, limits::DURATION_MIN};
-use rustix::process::Signal;
+use rustix::{
+    io::Errno,
+    process::{Pid, Signal, test_kill_process},
+};
 
 use super::{
     WRONG_USE,
     address::Address,
-    args::Settings,
+    args::{NOT_ACQUIRED, Settings},
     event::Event,
     signals::{self, Signals},
 };
@@ -27,6 +30,8 @@ const GRACE: Duration = Duration::from_millis(200);
 
 /// The pause before another attempt to connect.
 const PAUSE: Duration = Duration::from_millis(200);
+
+const HOLDER_HAS_ENDED: &str = ", which has ended: the key is free when its lease ends";
 
 /// Connects, or prints why not and returns the exit code. A Redis that cannot be used yet is tried
 /// again until `give_up_at`.
@@ -116,7 +121,14 @@ pub(super) async fn acquire(
         // Connecting has taken a part of it.
         contention.max_wait = MaxWait::AtMost(max_wait);
     }
-    let reason = reason(&error);
+    let mut reason = reason(&error);
+    let mut code = settings.exit_not_acquired;
+    if let Error::Held(Some(contention)) | Error::TimedOut(Some(contention)) = &error
+        && contention.holder.as_ref().is_some_and(has_ended)
+    {
+        reason.push_str(HOLDER_HAS_ENDED);
+        code = NOT_ACQUIRED;
+    }
     let event = match error {
         Error::Held(contention) => {
             Event::Held { holder: contention.and_then(|it| it.holder), reason }
@@ -131,7 +143,15 @@ pub(super) async fn acquire(
         error => return Err(unavailable(settings, address, kind(&error), reason)),
     };
     settings.reporter.report(&event);
-    Err(settings.exit_not_acquired)
+    Err(code)
+}
+
+/// Whether this process of this host does not run any more.
+fn has_ended(holder: &Owner) -> bool {
+    let pid = i32::try_from(holder.pid).ok().and_then(Pid::from_raw);
+    // A process of another user exists, although it takes no signal.
+    let is_here = || pid.is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH));
+    Owner::this_process(None).host == holder.host && !is_here()
 }
 
 fn unavailable(settings: &Settings, address: &Address, kind: String, reason: String) -> u8 {
