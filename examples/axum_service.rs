@@ -24,7 +24,12 @@ async fn add(State(App(locker, database)): State<App>) -> Result<String, StatusC
         (value + 1).to_string()
     };
     match request.run(add).await {
-        Ok(value) | Err(SectionError::NotUnlocked { output: value, .. }) => Ok(value),
+        Ok(value) => Ok(value),
+        // Without protection: the addition of another request may be lost.
+        Err(SectionError::NotUnlocked { cause: Error::NotHolder | Error::Expired, .. }) => {
+            Err(StatusCode::INTERNAL_SERVER_ERROR)
+        }
+        Err(SectionError::NotUnlocked { output, .. }) => Ok(output), // protected until its end
         Err(SectionError::NotLocked(Error::TimedOut(_))) => Err(StatusCode::CONFLICT),
         Err(_) => Err(StatusCode::SERVICE_UNAVAILABLE), // not locked, or lost while it worked
     }
@@ -37,7 +42,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let router = Router::new().route("/orders/42", post(add)).with_state(app.clone());
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?.to_string();
-    let (stop, stopped) = oneshot::channel::<()>(); // a service waits for `ctrl_c()`
+    let (stop, stopped) = oneshot::channel::<()>();
+    // A service waits for SIGTERM and Ctrl-C: docs/recipes.md, *Sharing a locker in axum*.
     let server = axum::serve(listener, router).with_graceful_shutdown(async { _ = stopped.await });
     let server = tokio::spawn(server.into_future());
     for request in [0; 8].map(|_| tokio::spawn(request(address.clone()))) {

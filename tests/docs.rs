@@ -229,13 +229,85 @@ fn metrics_in_the_docs_are_those_of_the_code() {
     }
 }
 
-/// The newcomer's crate of `./test` is made of these two blocks.
+/// The crate of `scripts/pages` is made of these two blocks. A release changes the line of the
+/// README, and this test names the pages that repeat it.
 #[test]
 fn readme_begins_with_dependency_and_example() {
     let readme = read(&root().join("README.md"));
     let fences: Vec<&str> =
         readme.lines().filter(|line| line.len() > 3 && line.starts_with("```")).take(2).collect();
     assert_eq!(fences, ["```toml", "```rust,no_run"]);
-    let version = env!("CARGO_PKG_VERSION").rsplit_once('.').unwrap().0;
-    assert!(readme.contains(&format!("\ngaggle = \"{version}\"\n")), "not of version {version}");
+    let dependency = |text: &str| -> Vec<String> {
+        text.lines().filter(|line| line.starts_with("gaggle = ")).map(str::to_owned).collect()
+    };
+    let printed = dependency(&readme);
+    assert_eq!(printed.len(), 1, "{printed:?}");
+    for page in pages() {
+        let lines = dependency(&read(&page));
+        assert!(lines.is_empty() || lines == printed, "{}: {lines:?}", page.display());
+    }
+}
+
+/// The hidden lines of the examples in `text`, whose lines begin with `prefix`.
+fn hidden<'a>(text: &'a str, prefix: &str) -> Vec<&'a str> {
+    let mut in_code = false;
+    let lines = text.lines().filter_map(|line| line.trim_start().strip_prefix(prefix));
+    let lines = lines.filter(|line| {
+        let fence = line.trim_start().starts_with("```");
+        in_code ^= fence;
+        in_code && !fence
+    });
+    lines.filter_map(|line| line.trim_start().strip_prefix("# ")).collect()
+}
+
+/// What docs.rs shows can be pasted into a `main`.
+#[test]
+fn examples_hide_only_main() {
+    let is_main = |line: &str| {
+        line.starts_with("#[tokio::main")
+            || line.contains("fn main() ")
+            || line.starts_with("Ok(())")
+            || line.starts_with("Ok::<")
+            || line == "}"
+    };
+    let code = ["src", "strategies/src", "channels/src"].map(|it| sources(&root().join(it)));
+    let code = code.concat() + &sources(&root().join("strategies/src/testing"));
+    let all: Vec<&str> = ["/// ", "//! "].iter().flat_map(|prefix| hidden(&code, prefix)).collect();
+    assert!(all.len() > 50, "{all:?}");
+    let more: Vec<_> = all.into_iter().filter(|line| !is_main(line.trim())).collect();
+    assert!(more.is_empty(), "hidden lines that a reader needs: {more:#?}");
+}
+
+/// A section that outlived its lock is not reported as a success.
+#[test]
+fn unprotected_sections_are_no_success() {
+    let examples = sources(&root().join("examples"));
+    let texts = all().iter().map(|path| read(path)).chain([examples]).collect::<Vec<_>>();
+    let blocks = texts.iter().flat_map(|text| text.split("\n```"));
+    let mut matched = 0;
+    for block in blocks.filter(|block| block.contains("Err(SectionError::NotUnlocked {")) {
+        assert!(
+            block.contains("NotUnlocked { cause: Error::NotHolder | Error::Expired,"),
+            "{block}"
+        );
+        matched += 1;
+    }
+    assert!(matched > 2, "{matched}");
+}
+
+/// A hoster of Markdown shows hidden lines as they are.
+#[test]
+fn pages_hide_no_line() {
+    for path in all() {
+        let text = read(&path);
+        let (mut in_rust, mut lines) = (false, Vec::new());
+        for line in text.lines() {
+            if line.starts_with("```") {
+                in_rust = line.starts_with("```rust");
+            } else if in_rust && (line == "#" || line.starts_with("# ")) {
+                lines.push(line);
+            }
+        }
+        assert!(lines.is_empty(), "{}: {lines:?}", path.display());
+    }
 }
