@@ -11,6 +11,8 @@
 //! profile that the tests are built with, and of one compiler: renew them when it changes.
 #![allow(clippy::unwrap_used, reason = "a figure that cannot be taken must not be compared")]
 
+mod table;
+
 use std::{
     collections::BTreeMap, fmt::Write, fs, hint::black_box, process::Command, sync::Arc,
     time::Duration,
@@ -19,19 +21,12 @@ use std::{
 use async_trait::async_trait;
 use futures_util::FutureExt as _;
 use gaggle::{
-    Capabilities, Clock, Error, Inspection, KeyedMutex, Lock, LockOptions, Locker, Nonce, Owner,
-    strategies::{
-        clock::TokioClock,
-        implement::LossWatch,
-        lock_table::{
-            ClusterTime, Command as Entry, Effect, LockRequest, LockTable, ProcessId, Seen,
-            TableConfig, Wait,
-        },
-        testing::decoders,
-    },
+    Capabilities, Clock, Error, Inspection, KeyedMutex, Lock, LockOptions, Locker,
+    strategies::{clock::TokioClock, implement::LossWatch, testing::decoders},
     testing::parse_url,
 };
 use metrics_util::debugging::DebuggingRecorder;
+use table::Path;
 
 /// How much more, or less, is a change: allocators and hashes of addresses differ by less.
 const TOLERANCE: f64 = 0.05;
@@ -39,16 +34,16 @@ const BASELINE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/instruction
 /// The build directory's own, whatever it is called.
 const FUNCTION: &str = "*instructions*measured*";
 
-/// Prepares a path. Returns the closure to count, and its number of steps.
-type Prepare = fn() -> (Box<dyn FnMut()>, u64);
+/// Prepares a path.
+type Prepare = fn() -> Path;
 
 const PATHS: [(&str, Prepare); 9] = [
-    ("table: lock and unlock", pairs),
-    ("table: lock and unlock beside 10,000 keys", pairs_beside_many),
-    ("table: queue behind a holder", queue),
-    ("table: unlock and hand-off", hand_off),
-    ("table: snapshot and restore, a key", snapshot),
-    ("table: end leases, a key", expire),
+    ("table: lock and unlock", || table::pairs(0)),
+    ("table: lock and unlock beside 10,000 keys", || table::pairs(10_000)),
+    ("table: queue behind a holder", || table::queue(1000)),
+    ("table: unlock and hand-off", || table::hand_off(1000)),
+    ("table: snapshot and restore, a key", || table::snapshot(500)),
+    ("table: end leases, a key", || table::expire(500)),
     ("codec: decode, encode and decode", codec),
     ("url: parse", url),
     ("metrics: a grant and an unlock", metrics),
@@ -144,117 +139,7 @@ fn count(path: &str) -> f64 {
     collected / steps
 }
 
-struct Bench {
-    table: LockTable,
-    effects: Vec<Effect>,
-    owner: Arc<Owner>,
-}
-
-impl Bench {
-    fn new() -> Self {
-        let config = TableConfig { nonce_memory_ms: 0, ..TableConfig::default() };
-        // The same on every machine.
-        let owner = Arc::new(Owner { host: "host".into(), pid: 1, label: None });
-        Self { table: LockTable::new(config), effects: Vec::with_capacity(64), owner }
-    }
-
-    fn holding(keys: u64) -> Self {
-        let mut bench = Self::new();
-        for number in 0..keys {
-            bench.apply(0, &bench.lock(key(number), number, Wait::No));
-        }
-        bench
-    }
-
-    fn waiting(waiters: u64) -> Self {
-        let mut bench = Self::new();
-        for number in 0..=waiters {
-            bench.apply(0, &bench.lock("k".into(), number, Wait::Forever));
-        }
-        bench
-    }
-
-    fn apply(&mut self, at: u64, entry: &Entry) {
-        self.effects.clear();
-        self.table.apply(ClusterTime(at), entry, &mut self.effects);
-        black_box(&self.effects);
-    }
-
-    fn lock(&self, key: Arc<str>, nonce: u64, wait: Wait) -> Entry {
-        Entry::Lock(LockRequest {
-            key,
-            nonce: spread(nonce),
-            process: ProcessId(nonce % 16),
-            duration_ms: 10_000,
-            wait,
-            seen: Seen::Now,
-            owner: self.owner.clone(),
-        })
-    }
-
-    fn run(mut self, entries: Vec<Entry>) -> (Box<dyn FnMut()>, u64) {
-        let steps = entries.len() as u64;
-        let path = move || entries.iter().for_each(|entry| self.apply(1, entry));
-        (Box::new(path), steps)
-    }
-}
-
-/// Nonces are random: neighbours in time are far from each other in the table.
-fn spread(nonce: u64) -> Nonce {
-    let high = (nonce + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    Nonce::from_u128(u128::from(high) << 64 | u128::from(nonce))
-}
-
-fn key(number: u64) -> Arc<str> {
-    format!("orders/{:020}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15)).into()
-}
-
-fn unlock(key: Arc<str>, nonce: u64) -> Entry {
-    Entry::Unlock { key, nonce: spread(nonce), forget: true }
-}
-
-fn pairs_with(keys: u64) -> (Box<dyn FnMut()>, u64) {
-    let bench = Bench::holding(keys);
-    let pair = |n| [bench.lock(key(n), n, Wait::No), unlock(key(n), n)];
-    let entries: Vec<_> = (keys..keys + 500).flat_map(pair).collect();
-    bench.run(entries)
-}
-
-fn pairs() -> (Box<dyn FnMut()>, u64) {
-    pairs_with(0)
-}
-
-fn pairs_beside_many() -> (Box<dyn FnMut()>, u64) {
-    pairs_with(10_000)
-}
-
-fn queue() -> (Box<dyn FnMut()>, u64) {
-    let bench = Bench::waiting(1000);
-    let entries = (2000..2500).map(|n| bench.lock("k".into(), n, Wait::Ms(60_000))).collect();
-    bench.run(entries)
-}
-
-fn hand_off() -> (Box<dyn FnMut()>, u64) {
-    Bench::waiting(1000).run((0..500).map(|n| unlock("k".into(), n)).collect())
-}
-
-fn snapshot() -> (Box<dyn FnMut()>, u64) {
-    const KEYS: u64 = 500;
-    let bench = Bench::holding(KEYS);
-    let path = move || {
-        let bytes = bench.table.snapshot();
-        black_box(LockTable::restore(&bytes).expect("our own snapshot"));
-    };
-    (Box::new(path), KEYS)
-}
-
-fn expire() -> (Box<dyn FnMut()>, u64) {
-    const KEYS: u64 = 500;
-    let mut bench = Bench::holding(KEYS);
-    (Box::new(move || bench.apply(20_000, &Entry::Noop)), KEYS)
-}
-
-fn codec() -> (Box<dyn FnMut()>, u64) {
+fn codec() -> Path {
     let examples = decoders::examples();
     let bytes: usize = examples.iter().map(Vec::len).sum();
     let path = move || {
@@ -265,7 +150,7 @@ fn codec() -> (Box<dyn FnMut()>, u64) {
     (Box::new(path), bytes as u64)
 }
 
-fn url() -> (Box<dyn FnMut()>, u64) {
+fn url() -> Path {
     let path = || {
         for url in [
             "redis://user:password@127.0.0.1:6379/0?queue=fifo&namespace=orders",
@@ -287,7 +172,7 @@ struct Idle(Arc<TokioClock>);
 impl KeyedMutex for Idle {
     async fn lock(&self, key: &str, options: LockOptions) -> Result<Lock, Error> {
         let deadline = self.0.now().after(options.get_duration());
-        Ok(Lock::new(key, spread(0), 1, Some(deadline)))
+        Ok(Lock::new(key, table::spread(0), 1, Some(deadline)))
     }
 
     async fn unlock(&self, _: &Lock) -> Result<(), Error> {
@@ -319,7 +204,7 @@ impl KeyedMutex for Idle {
     }
 }
 
-fn metrics() -> (Box<dyn FnMut()>, u64) {
+fn metrics() -> Path {
     const PAIRS: u64 = 500;
     DebuggingRecorder::new().install().expect("no other recorder is installed");
     let locker = Locker::new(Idle(Arc::new(TokioClock::new())));
