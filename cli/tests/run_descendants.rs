@@ -21,6 +21,13 @@ use rustix::process::{Signal, kill_process};
 /// Prints its process id and ignores SIGTERM.
 const STUBBORN: &str = "trap '' TERM; echo $$; while :; do sleep 0.1; done";
 
+/// Leaves a process that is in no group of the command. Without the core of SIGQUIT.
+const DAEMON: &str = "ulimit -c 0; setsid bash -c \"$0\" & exec sleep 60";
+
+/// The signals that ask a command to end, and the code of a command that each ends.
+const ENDING: [(Signal, i32); 4] =
+    [(Signal::HUP, 129), (Signal::INT, 130), (Signal::QUIT, 131), (Signal::TERM, 143)];
+
 /// A job whose own grace is far longer than the one after a loss.
 const LONG: [&str; 4] = ["--duration", "60s", "--kill-after", "30s"];
 
@@ -79,17 +86,38 @@ fn lose(redis: &RedisServer, job: &mut Running, expected: i32) -> Duration {
     took
 }
 
-/// Asserts that one of five jobs takes no longer than the grace after a loss, which is a second. A
-/// busy machine may delay the others.
-fn assert_grace(job: impl Fn() -> Duration) {
+/// The longest grace after a loss.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// Asserts that one of five jobs takes no longer than this grace after a loss. A busy machine may
+/// delay the others.
+fn assert_grace(grace: Duration, job: impl Fn() -> Duration) {
     for attempt in 1.. {
         let took = job();
-        assert!(took >= Duration::from_secs(1), "{took:?}");
-        if took < Duration::from_millis(1_500) {
+        assert!(took >= grace, "{took:?}");
+        if took < grace + Duration::from_millis(750) {
             return;
         }
-        assert!(attempt < 5, "{took:?}");
+        assert!(attempt < 5 && took < 10 * GRACE, "{took:?}");
     }
+}
+
+/// How long the process of a job whose lock is lost runs on. Something happens to the job once the
+/// loss is known.
+fn outlives_loss(
+    redis: &RedisServer,
+    mut job: Running,
+    then: impl FnOnce(&mut Running),
+) -> Duration {
+    let process = std::mem::take(&mut job.first_line);
+    let lost_at = Instant::now();
+    assert!(force_unlock(redis, "a test"));
+    then(&mut job);
+    assert_ends(&process, "a loss");
+    let took = lost_at.elapsed();
+    job.signal(Signal::CONT);
+    assert_eq!(code(&mut job), Some(123));
+    took
 }
 
 #[test]
@@ -107,25 +135,96 @@ fn sigterm_ends_what_left_the_group() {
     }
 }
 
-/// By its terminal, or by another process: `gaggle run` gets no signal.
-#[test]
-fn signal_to_the_command_ends_what_left_the_group() {
-    let redis = RedisServer::start();
-    let leave = "setsid bash -c \"$0\" & exec sleep 60";
-    let mut job = start(&redis, &["--kill-after", "200ms"], leave);
+/// A job of [`DAEMON`], and its command: until that is `sleep` it is a shell, which would wait.
+fn start_daemon(redis: &RedisServer, options: &[&str]) -> (Running, String) {
+    let job = start(redis, options, DAEMON);
     let command = child(&job, false);
-    // Until then it is a shell, which would wait.
     wait_until(|| fs::read_to_string(format!("/proc/{command}/comm")).unwrap() == "sleep\n");
-    kill_process(pid(&command), Signal::TERM).unwrap();
-    assert_eq!(code(&mut job), Some(143));
-    assert_ends(&job.first_line, "SIGTERM");
+    (job, command)
+}
+
+/// To `gaggle run`, or by a terminal or another process to the command alone.
+#[test]
+fn each_ending_signal_ends_what_left_the_group() {
+    let end = |(signal, expected), is_to_command| {
+        let redis = RedisServer::start();
+        let (mut job, command) = start_daemon(&redis, &["--kill-after", "200ms"]);
+        if is_to_command {
+            kill_process(pid(&command), signal).unwrap();
+        } else {
+            job.signal(signal);
+        }
+        assert_eq!(code(&mut job), Some(expected), "{signal:?}");
+        // The key is free only now.
+        let is_late = !has_ended(&job.first_line);
+        assert_ends(&job.first_line, &format!("{signal:?}"));
+        assert!(!is_late, "{signal:?}: ended after the unlock");
+    };
+    thread::scope(|scope| {
+        for signal in ENDING {
+            for is_to_command in [false, true] {
+                scope.spawn(move || end(signal, is_to_command));
+            }
+        }
+    });
+}
+
+/// Whatever code the command gives itself. What left the group can end in order, too.
+#[test]
+fn handled_ending_signal_ends_what_left_the_group() {
+    let end = |(signal, _)| {
+        let redis = RedisServer::start();
+        let daemon = "trap 'echo term; exit' TERM; echo $$; while :; do sleep 0.02; done";
+        let command = "trap 'exit 3' HUP INT QUIT TERM; setsid bash -c \"$1\" & \
+            while :; do sleep 0.02; done";
+        let arguments = ["--kill-after", "2s", "k", "--", "bash", "-c", command, "bash", daemon];
+        let mut job = Running::start(gaggle(&redis.url(), &arguments));
+        job.signal(signal);
+        code(&mut job);
+        assert_ends(&job.first_line, &format!("{signal:?}"));
+        let (code, out, err) = job.finish();
+        assert_eq!((code, out.as_str()), (Some(3), "term\n"), "{signal:?}: {err}");
+    };
+    thread::scope(|scope| {
+        for signal in ENDING {
+            scope.spawn(move || end(signal));
+        }
+    });
+}
+
+/// While `gaggle run` waits for what an ended command left.
+#[test]
+fn second_ending_signal_ends_the_wait_for_leftovers() {
+    let end = |(signal, _)| {
+        let redis = RedisServer::start();
+        let leave = "setsid bash -c \"$0\" & bash -c \"$0\" & read line; exit 7";
+        let mut job = start(&redis, &LONG, leave);
+        let first = std::mem::take(&mut job.first_line);
+        job.read_first_line();
+        let command = child(&job, false);
+        drop(job.process.stdin.take());
+        assert_ends(&command, "the end of its input");
+        // One of another kind changes nothing.
+        job.signal(Signal::USR1);
+        thread::sleep(Duration::from_millis(100));
+        assert!([&first, &job.first_line].iter().all(|it| !has_ended(it)), "SIGUSR1");
+        job.signal(signal);
+        assert_ends(&first, &format!("{signal:?}"));
+        assert_ends(&job.first_line, &format!("{signal:?}"));
+        assert_eq!(code(&mut job), Some(7), "{signal:?}");
+    };
+    thread::scope(|scope| {
+        for signal in ENDING {
+            scope.spawn(move || end(signal));
+        }
+    });
 }
 
 /// What an ended command left in its group does not run on without the lock.
 #[test]
 fn loss_ends_what_an_ended_command_left() {
     let redis = RedisServer::start();
-    assert_grace(|| {
+    assert_grace(GRACE, || {
         let mut job = start(&redis, &LONG, "bash -c \"$0\" & read line; exit 7");
         let command = child(&job, false);
         drop(job.process.stdin.take());
@@ -147,22 +246,62 @@ fn others_end_with_a_killed_run() {
 #[test]
 fn grace_after_a_loss_is_a_second() {
     let redis = RedisServer::start();
-    assert_grace(|| {
+    assert_grace(GRACE, || {
         let mut job = start(&redis, &LONG, "setsid -w bash -c \"$0\"; :");
         lose(&redis, &mut job, 123)
     });
 }
 
 #[test]
+fn short_kill_after_is_the_grace_after_a_loss() {
+    let redis = RedisServer::start();
+    let options = ["--duration", "60s", "--kill-after", "200ms"];
+    assert_grace(Duration::from_millis(200), || {
+        let mut job = start(&redis, &options, "setsid -w bash -c \"$0\"; :");
+        lose(&redis, &mut job, 123)
+    });
+}
+
+/// `gaggle run` and its watchdog each know when SIGKILL is due.
+#[test]
+fn grace_after_a_loss_needs_only_one_of_two() {
+    let redis = RedisServer::start();
+    for (kill_after, grace) in [("30s", GRACE), ("200ms", Duration::from_millis(200))] {
+        let options = ["--duration", "60s", "--kill-after", kill_after];
+        assert_grace(grace, || {
+            let job = start(&redis, &options, "trap '' TERM; setsid -w bash -c \"$0\"; :");
+            stop_watchdog(&job);
+            outlives_loss(&redis, job, |_| {})
+        });
+    }
+    assert_grace(GRACE, || {
+        let script = "trap 'echo term' TERM; echo $$; while :; do sleep 0.02; done";
+        let job = start(&redis, &LONG, script);
+        outlives_loss(&redis, job, |job| {
+            job.read_first_line();
+            assert_eq!(job.first_line, "term");
+            // The order to the watchdog follows SIGTERM and a search for processes.
+            thread::sleep(GRACE / 2);
+            job.signal(Signal::STOP);
+        })
+    });
+}
+
+#[test]
 fn daemon_outlives_a_command_that_ends() {
     let redis = RedisServer::start();
-    for (leave, is_asked) in [
-        ("setsid bash -c \"$0\" & read line", false),
-        ("setsid env -u GAGGLE_NONCE bash -c \"$0\" & sleep 60", true),
+    let leave = "setsid bash -c \"$0\" & ";
+    let of_its_own = "setsid env -u GAGGLE_NONCE bash -c \"$0\" & sleep 60";
+    for (leave, signal) in [
+        (&*format!("{leave} read line"), None),
+        (of_its_own, Some(Signal::TERM)),
+        // These ask no command to end, although they end this one.
+        (&format!("{leave} exec sleep 60"), Some(Signal::USR1)),
+        (&format!("{leave} exec sleep 60"), Some(Signal::USR2)),
     ] {
         let mut job = start(&redis, &[], leave);
-        if is_asked {
-            job.signal(Signal::TERM);
+        if let Some(signal) = signal {
+            job.signal(signal);
         }
         code(&mut job);
         assert!(!has_ended(&job.first_line), "{leave}");

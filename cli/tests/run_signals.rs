@@ -11,7 +11,7 @@ use std::{fs, os::unix::process::CommandExt as _, process::Stdio, slice, thread,
 
 use gaggle_channels::testing::RedisServer;
 use run_support::{Running, gaggle, is_queued, is_stopped, wait_until};
-use rustix::process::Signal;
+use rustix::process::{Signal, kill_process};
 
 /// The signals and their names in `trap`.
 const SIGNALS: [(Signal, &str); 9] = [
@@ -241,12 +241,38 @@ fn watchdog_has_a_name_of_its_own() {
 }
 
 #[test]
-fn signal_ends_a_stopped_command() {
+fn each_ending_signal_ends_a_stopped_command() {
     let redis = RedisServer::start();
-    let job = ["k", "--", "sh", "-c", "echo $$; kill -STOP $$"];
-    let mut running = Running::start(gaggle(&redis.url(), &job));
-    wait_until(|| is_stopped(&running.first_line));
-    running.signal(Signal::TERM);
-    wait_until(|| running.process.try_wait().unwrap().is_some());
-    assert_eq!(running.finish().0, Some(143));
+    let end = |(signal, name)| {
+        let job = [name, "--", "sh", "-c", "ulimit -c 0; echo $$; kill -STOP $$"];
+        let mut running = Running::start(gaggle(&redis.url(), &job));
+        wait_until(|| is_stopped(&running.first_line));
+        running.signal(signal);
+        wait_until(|| running.process.try_wait().unwrap().is_some());
+        assert_eq!(running.finish().0, Some(128 + signal.as_raw()), "{name}");
+    };
+    thread::scope(|scope| {
+        SIGNALS[..4].iter().for_each(|signal| _ = scope.spawn(|| end(*signal)));
+    });
+}
+
+/// systemd and others send signals to all processes.
+#[test]
+fn signals_leave_the_watchdog_on_guard() {
+    let redis = RedisServer::start();
+    let job = ["k", "--", "sh", "-c", "echo; read line; exit 7"];
+    let mut command = gaggle(&redis.url(), &job);
+    command.stdin(Stdio::piped());
+    let mut running = Running::start(command);
+    let children = run_support::children(running.process.id());
+    let name = |child: &&String| fs::read_to_string(format!("/proc/{child}/comm")).unwrap();
+    let watchdog = children.iter().find(|child| name(child) == "gaggle-watchdog\n").unwrap();
+    for (signal, name) in SIGNALS {
+        kill_process(run_support::pid(watchdog), signal).unwrap();
+        thread::sleep(Duration::from_millis(10));
+        assert!(!is_stopped(watchdog) && !run_support::has_ended(watchdog), "{name}");
+    }
+    drop(running.process.stdin.take());
+    let (code, _, err) = running.finish();
+    assert!(code == Some(7) && err.is_empty(), "{err}");
 }
