@@ -285,44 +285,6 @@ fn list_goes_on_behind_a_value_that_is_no_lock() {
     end(holder);
 }
 
-#[test]
-fn list_shows_no_more_keys_than_its_limit() {
-    let redis = RedisServer::start();
-    let mut client = TcpStream::connect(("127.0.0.1", redis.port())).unwrap();
-    for (number, bucket) in (0..40 * 16).map(|at| (at / 16, at % 16)) {
-        let set = format!("SET gaggle:{{b{bucket}}}:l:z{number} junk\r\n");
-        client.write_all(set.as_bytes()).unwrap();
-        client.read_exact(&mut [0; b"+OK\r\n".len()]).unwrap();
-    }
-    let (code, out, err) = finish(&redis.url(), &["list", "--limit", "4"]);
-    assert!(code == Some(2) && err.contains("4 keys unreadable"), "{err}");
-    assert_eq!(out.lines().filter(|line| line.contains("(unreadable)")).count(), 4, "{out}");
-}
-
-#[test]
-fn small_limit_reads_the_database_in_large_steps() {
-    let redis = RedisServer::start();
-    let mut client = TcpStream::connect(("127.0.0.1", redis.port())).unwrap();
-    let mut ask = |line: &str| {
-        client.write_all(format!("{line}\r\n").as_bytes()).unwrap();
-        let (mut reply, mut part) = (Vec::new(), [0; 4_096]);
-        while !reply.ends_with(b"\r\n") {
-            let read = client.read(&mut part).unwrap();
-            reply.extend(&part[..read]);
-        }
-        String::from_utf8(reply).unwrap()
-    };
-    for number in 0..2_000 {
-        ask(&format!("SET other:{number} 1"));
-    }
-    let (code, out, err) = finish(&redis.url(), &["list", "--limit", "1"]);
-    assert!(code == Some(0) && out == "no key is held\n", "{err}");
-    let counts = ask("INFO commandstats");
-    let (_, scans) = counts.split_once("cmdstat_scan:calls=").unwrap();
-    let (scans, _) = scans.split_once(',').unwrap();
-    assert!(scans.parse::<u32>().unwrap() < 10, "{scans} SCANs for 2,000 keys");
-}
-
 #[cfg(feature = "tls")]
 #[test]
 fn authority_that_is_not_of_the_system_is_named() {

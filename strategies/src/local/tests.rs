@@ -85,5 +85,6 @@ macro_rules! assert_error {
 mod basics;
 mod clocks;
 mod ending;
+mod listing;
 mod shards;
 mod waits;

@@ -80,6 +80,26 @@ async fn page_fits_into_the_mailbox() {
     assert_eq!(listed, "0123456789");
 }
 
+/// The first scan of the page has one key less than it may: the second one fills the page.
+#[tokio::test(start_paused = true)]
+async fn page_of_two_scans_fits_into_the_mailbox() {
+    let uneven = |command: &Command| match command {
+        Command::Scan { id, after, limit, .. } => {
+            let is_first = after.is_none();
+            let count = if is_first { limit - 1 } else { *limit };
+            let name = |number| format!("{}{number}", if is_first { 'a' } else { 'b' }).into();
+            let next = is_first.then(|| "more".into());
+            vec![Event::Scanned { id: *id, keys: (0..count).map(name).collect(), next }]
+        }
+        other => pieces(other),
+    };
+    for (requests_max, entries) in [(1, 1), (4, 3), (7, 5), (200, 199)] {
+        let (client, _) = open(Profile { requests_max, ..profile(false) }, uneven);
+        let page = client.list(ListOptions::default().limit(1_000)).await.unwrap();
+        assert_eq!((page.entries.len(), page.next), (entries, None), "{requests_max} requests");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn listing_refuses_what_it_cannot_do() {
     let (client, script) = open(profile(false), silent);
