@@ -1,4 +1,4 @@
-//! The conformance suite: the contract of a strategy as 41 cases.
+//! The conformance suite: the contract of a strategy as 42 cases.
 //!
 //! A third party that implements [`KeyedMutex`](crate::KeyedMutex) writes a [`Fixture`] (how to
 //! open a handle, and how to take its backend down) and calls [`run`] in a test. The cases ask for
@@ -44,7 +44,8 @@
 //! # }
 //! ```
 //!
-//! This fixture cannot restart its backend or change its leader: cases 26 and 27 stay untried.
+//! This fixture cannot restart its backend, change its leader or start a process: cases 26, 27 and
+//! 42 stay untried.
 //! `docs/writing-a-strategy.md` has a whole strategy, and a fixture with which it passes.
 //!
 //! # Replaying one case
@@ -62,7 +63,7 @@
 //! # Layout
 //!
 //! - `fixture`, `report`, `suite`: what a user of the suite sees; `watchdog` ends a run that hangs.
-//! - `context`, `cases`: the cases, by the headings of the list.
+//! - `context`, `cases`, `processes`: the cases, by the headings of the list.
 //! - [`resource`]: a resource that checks fencing tokens.
 //! - `reference_table`: the lock table written a second time, for unit tests and the fuzzer.
 //! - `simulator` (with the feature `simulator`): whole deployments under faults, in virtual time;
@@ -78,6 +79,7 @@ mod context;
 pub mod decoders;
 mod fixture;
 pub mod history;
+mod processes;
 #[cfg(feature = "simulator")]
 mod redis_server;
 mod reference_table;

@@ -1,5 +1,5 @@
 //! Goal: the Redis strategy passes the conformance suite, wherever the Redis runs.
-//! Method: the suite's 41 cases over a `redis-server` of the test's own, in plain text and over
+//! Method: the suite's cases over a `redis-server` of the test's own, in plain text and over
 //! TLS, directly, by three Sentinels and in a Cluster of six nodes; "down" is killed, and comes
 //! back empty. Times are judged on the simulated server, in virtual time: nothing may be later
 //! there than 20 ms.
@@ -96,7 +96,8 @@ async fn report_of(fixture: impl Fixture + 'static) -> Report {
 
 async fn assert_passed(fixture: impl Fixture + 'static) {
     let report = report_of(fixture).await;
-    report.assert_passed();
+    // `conformance_processes` has it.
+    report.assert_passed_but_untried(&[42]);
     report.assert_not_applicable(&[27]);
 }
 
@@ -246,7 +247,8 @@ async fn simulated_redis_is_never_late() {
         cases.push(testing::run_case(&fixture, case.number).await);
     }
     let report = Report { strategy: "redis", cases };
-    report.assert_passed();
+    // `conformance_processes` has it.
+    report.assert_passed_but_untried(&[42]);
     report.assert_not_applicable(&[27]);
 }
 

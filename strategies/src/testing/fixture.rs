@@ -1,6 +1,6 @@
 //! The access of the suite to a strategy and its backend.
 
-use std::{sync::Arc, time::Duration};
+use std::{process::Command, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 
@@ -75,6 +75,25 @@ pub trait Fixture: Send + Sync {
     /// How many keys case 35 locks, 100,000 by default. Say why if you lower it.
     fn keys(&self) -> usize {
         100_000
+    }
+
+    /// Starts this test again, as another process on the same backend. There the test must call
+    /// [`run`](super::run) with a fixture whose [`open`](Self::open) reaches that backend.
+    ///
+    /// ```
+    /// # use std::process::Command;
+    /// # fn worker(url: &str) -> std::io::Result<Command> {
+    /// let mut worker = Command::new(std::env::current_exe()?);
+    /// worker.args(["name_of_this_test", "--exact", "--nocapture"]).env("MY_SERVER", url);
+    /// # Ok(worker)
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Lacking`], also the default, where the fixture cannot do it.
+    fn worker(&self) -> Result<Command, Lacking> {
+        Err(Lacking("the fixture cannot start another process"))
     }
 
     /// Takes the backend away from every handle: the server is stopped, the members have no

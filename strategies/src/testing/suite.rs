@@ -9,6 +9,7 @@ use super::{
     CASE_VARIABLE, Case, CaseReport, Fixture, Outcome, Report,
     cases::{basic, fences, identity, limits, operator, queue, time},
     context::{Context, Stop, Verdict},
+    processes,
     watchdog::Watchdog,
 };
 
@@ -23,7 +24,7 @@ macro_rules! case {
 }
 
 /// All cases, in the order of the numbers.
-const CASES: [(Case, Run); 41] = [
+const CASES: [(Case, Run); 42] = [
     case!(1, basic::a_free_key_is_granted_at_once, "trait: lock"),
     case!(2, basic::a_second_lock_waits, "trait: lock"),
     case!(3, basic::an_unlock_wakes_a_waiter, "trait: unlock"),
@@ -65,6 +66,7 @@ const CASES: [(Case, Run); 41] = [
     case!(39, operator::a_listing_shows_held_keys_and_waiters, "operators"),
     case!(40, operator::a_forced_unlock_notifies_and_passes_on, "operators"),
     case!(41, operator::a_forced_unlock_spares_another_token, "operators"),
+    case!(42, processes::processes_lose_no_increment, "rules 1 and 9"),
 ];
 
 /// The list of the cases.
@@ -73,15 +75,17 @@ pub fn cases() -> impl Iterator<Item = Case> {
 }
 
 /// Runs all cases, one after the other, each on keys of its own; one alone where
-/// [`CASE_VARIABLE`] names it.
+/// [`CASE_VARIABLE`] names it. In a process of [`Fixture::worker`] it makes the increments of case
+/// 42, and ends the process.
 ///
 /// # Panics
 ///
 /// When [`CASE_VARIABLE`] is set and names no case. A panic inside a case fails that case only.
 pub async fn run(fixture: &dyn Fixture) -> Report {
+    processes::work(fixture).await;
     let chosen = std::env::var(CASE_VARIABLE).ok().map(|text| {
-        let number = text.parse().ok().filter(|number| (1..=41).contains(number));
-        number.expect("GAGGLE_CASE is the number of a case, 1 to 41")
+        let number = text.parse().ok().filter(|number| (1..=42).contains(number));
+        number.expect("GAGGLE_CASE is the number of a case, 1 to 42")
     });
     fixture.settle().await;
     let handle = fixture.open().await;
@@ -103,10 +107,10 @@ pub async fn run(fixture: &dyn Fixture) -> Report {
 ///
 /// # Panics
 ///
-/// When there is no case of this number; they go from 1 to 41.
+/// When there is no case of this number; they go from 1 to 42.
 pub async fn run_case(fixture: &dyn Fixture, number: u8) -> CaseReport {
     let found = CASES.iter().find(|(case, _)| case.number == number);
-    let (case, run) = found.expect("cases are numbered 1 to 41");
+    let (case, run) = found.expect("cases are numbered 1 to 42");
     println!("conformance case {number} {}", case.name);
     let limit = fixture.time_limit();
     let _watchdog = Watchdog::start(format!("{number} {}", case.name), limit * 2);
