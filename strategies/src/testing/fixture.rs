@@ -81,12 +81,13 @@ pub trait Fixture: Send + Sync {
     /// [`run`](super::run) with a fixture whose [`open`](Self::open) reaches that backend.
     ///
     /// ```
-    /// # use std::process::Command;
-    /// # fn worker(url: &str) -> std::io::Result<Command> {
-    /// let mut worker = Command::new(std::env::current_exe()?);
-    /// worker.args(["name_of_this_test", "--exact", "--nocapture"]).env("MY_SERVER", url);
-    /// # Ok(worker)
-    /// # }
+    /// use std::process::Command;
+    ///
+    /// fn this_test(name: &str, url: &str) -> std::io::Result<Command> {
+    ///     let mut worker = Command::new(std::env::current_exe()?);
+    ///     worker.args([name, "--exact", "--nocapture"]).env("MY_SERVER", url);
+    ///     Ok(worker)
+    /// }
     /// ```
     ///
     /// # Errors
