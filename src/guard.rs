@@ -12,7 +12,7 @@ use gaggle_strategies::{
     lock::{LossCause, Nonce},
 };
 
-use crate::{keepalive::KeepAlive, lease::Hold};
+use crate::{Section, keepalive::KeepAlive, lease::Hold};
 
 /// A lock that this process holds. Dropping the guard unlocks it.
 ///
@@ -37,9 +37,11 @@ use crate::{keepalive::KeepAlive, lease::Hold};
 ///
 /// # Dropping
 ///
-/// Dropping passes the unlock to the strategy's driver and returns at once: it never blocks, never
-/// panics, and works outside any runtime. It does not report whether the unlock arrived. If no
-/// driver is left, the lease's end frees the key. [`unlock`](Self::unlock) waits and reports it.
+/// Dropping sends the unlock before it returns, also as the program ends: at the end of a scope, by
+/// `?` or by a panic. It waits for no reply, never panics, and works outside any runtime, but the
+/// runtime in which the strategy was opened must still exist. It does not report whether the unlock
+/// arrived: [`unlock`](Self::unlock) waits and reports it. If there is no connection, or no runtime
+/// is left, the lease's end frees the key.
 #[must_use = "if unused the key is unlocked at once"]
 #[clippy::has_significant_drop]
 pub struct Guard {
@@ -92,6 +94,10 @@ impl Guard {
     #[must_use]
     pub fn lock(&self) -> Lock {
         self.hold.lock()
+    }
+
+    pub(crate) fn section(&self) -> Section {
+        Section::new(Arc::clone(&self.hold))
     }
 
     /// How long the lease can still be relied on; zero once lost. Reads the clock.
@@ -178,12 +184,12 @@ impl Guard {
     /// [`Error::NotHolder`] and [`Error::Expired`]: the lock was lost before; another acquisition
     /// may have held it while this guard was relied on. [`Error::Unavailable`], [`Error::Unknown`],
     /// [`Error::Limit`], [`Error::Closed`], [`Error::Failed`]: the guard was valid until this call,
-    /// and the key may still be locked. The unlock is passed to the driver as by dropping the
-    /// guard, and the lease's end frees the key at the latest.
+    /// and the key may still be locked. The unlock is sent as by dropping the guard, and the lease's
+    /// end frees the key at the latest.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future drops the guard: the unlock is passed to the driver.
+    /// Dropping the future drops the guard, which sends the unlock.
     #[doc(alias = "release")]
     pub async fn unlock(mut self) -> Result<(), Error> {
         let lock = self.end();

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   Client (handle)      checks, generates the nonce, arms the drop guard, sends one message
-//!     Driver             awaits, reads the clock, takes one turn after another
+//!     Turns              awaits; its task, or a thread that releases a lock, takes the turn
+//!     Driver             reads the clock, takes one turn after another
 //!       Core             pure: calls, events and time in; commands, replies and losses out
 //!       Backend          the granting side: a store behind a connection, or a consensus member
 //! ```
@@ -32,3 +33,4 @@ mod requests;
 #[cfg(test)]
 mod tests;
 mod timers;
+pub(crate) mod turns;

@@ -160,7 +160,7 @@ impl Redis {
     /// Not an `async fn`: a crate that awaits one compiles its code again, here the whole driver.
     fn start(backend: Backend, clock: Arc<dyn Clock>) -> Self {
         let (client, driver) = Client::new(backend, clock, Owner::this_process(None), None);
-        tokio::spawn(driver.run());
+        tokio::spawn(client.run(driver));
         Self { client }
     }
 }
@@ -184,7 +184,7 @@ impl Redis {
     /// As [`assemble`](Self::assemble), with the driver on the current runtime.
     pub(crate) fn run_on(options: RedisOptions, dial: Box<dyn dial::Dial>, seed: u64) -> Self {
         let (redis, driver) = Self::assemble(options, dial, seed);
-        tokio::spawn(driver.run());
+        tokio::spawn(redis.client.run(driver));
         redis
     }
 }

@@ -1,12 +1,14 @@
 //! The granting side, as the client core sees it.
 
+use std::task::{Context, Poll};
+
 use super::command::{Command, Copies, Event, Profile};
 use crate::{Error, Instant};
 
-/// A store, a consensus member, or a gate to one. One driver task owns it.
+/// A store, a consensus member, or a gate to one. One driver owns it.
 ///
-/// Only [`arrived`](Self::arrived) waits; everything else returns at once, so that a test can take
-/// every turn itself. A turn is: [`take`](Self::take), then any number of calls of users, then
+/// Only [`poll_arrived`](Self::poll_arrived) waits, on the driver's task. Everything else returns
+/// at once and needs no runtime: any thread can take a turn, and a test every turn. A turn is: [`take`](Self::take), then any number of calls of users, then
 /// rounds of [`flush`](Self::flush) and [`submit`](Self::submit) until neither does anything, then
 /// [`end_turn`](Self::end_turn).
 pub(crate) trait Backend: Send + 'static {
@@ -16,8 +18,9 @@ pub(crate) trait Backend: Send + 'static {
 
     fn profile(&self) -> Profile;
 
-    /// Completes when something has arrived for [`take`](Self::take). Cancel safe.
-    fn arrived(&mut self) -> impl Future<Output = ()> + Send;
+    /// Completes when something has arrived for [`take`](Self::take). Wakes the task of the last
+    /// call; a turn on another thread may take what it was to be woken for.
+    fn poll_arrived(&mut self, context: &mut Context<'_>) -> Poll<()>;
 
     /// Takes a batch of arrivals, and acts on timers that are due at `now`, read after the wait.
     ///

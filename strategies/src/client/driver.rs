@@ -1,4 +1,4 @@
-//! The one task of a handle: it awaits, reads the clock, and takes one turn after another.
+//! The driver of a handle: it reads the clock, and takes one turn after another.
 
 use std::{
     collections::BTreeMap,
@@ -8,12 +8,10 @@ use std::{
         Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
+    task::{Context, Poll},
 };
 
-use tokio::{
-    sync::{oneshot, watch},
-    task::yield_now,
-};
+use tokio::sync::{oneshot, watch};
 
 use super::{
     backend::{Backend, Failure},
@@ -51,11 +49,13 @@ pub(crate) struct Driver<B: Backend> {
     events: Vec<Event>,
     /// The latest reading of the clock.
     now: Instant,
-    /// Messages taken since this task last yielded.
+    /// Messages taken since the task last yielded.
     taken: usize,
     busy: BusyPoll,
     /// A caller that waits for its reply sent a request in this turn.
     awaited: bool,
+    /// How turns on other threads have ended since the task last looked.
+    stepped_elsewhere: Option<ControlFlow<()>>,
 }
 
 impl<B: Backend> Driver<B> {
@@ -82,47 +82,58 @@ impl<B: Backend> Driver<B> {
             taken: 0,
             busy: BusyPoll::new(profile.busy_poll),
             awaited: false,
+            stepped_elsewhere: None,
         }
     }
 
-    /// Runs until closed, until every handle is dropped, or until the backend fails.
-    pub(crate) async fn run(mut self) {
-        let clock = self.clock.clone();
-        // Kept over turns unless a turn must come sooner: an early timer costs less than a new
-        // timer for every call.
-        let mut wake = self.next_wake();
-        let mut sleep = Some(clock.sleep_until(wake));
-        loop {
-            let next = self.next_wake();
-            if next < wake || sleep.is_none() {
-                (wake, sleep) = (next, Some(clock.sleep_until(next)));
-            }
-            let slept = sleep.as_mut().expect("it was just set");
-            let polling = self.busy.is_polling();
-            let Self { backend, mailbox, .. } = &mut self;
-            let mut mail = None;
-            tokio::select! {
-                biased;
-                () = backend.arrived() => {}
-                received = mailbox.recv(), if !mailbox.is_disconnected() => mail = received,
-                () = slept => sleep = None,
-                () = yield_now(), if polling => {
-                    self.now = self.clock.now();
-                    self.busy.poll(self.now);
-                    continue;
-                }
-            }
-            if self.step(mail).is_break() {
-                break;
-            }
-            if self.taken >= BATCH {
-                self.taken = 0;
-                // Under load there is always more mail, and tasks woken in this turn may need this
-                // thread.
-                yield_now().await;
-            }
+    pub(super) fn clock(&self) -> Arc<dyn Clock> {
+        self.clock.clone()
+    }
+
+    /// When the next turn must come, and whether to poll until then.
+    pub(super) fn plan(&mut self) -> (Instant, bool) {
+        (self.next_wake(), self.busy.is_polling())
+    }
+
+    /// Takes a turn if something has arrived. Also completes after a turn on another thread, which
+    /// may have changed when the next one must come.
+    pub(super) fn poll_step(&mut self, context: &mut Context<'_>) -> Poll<ControlFlow<()>> {
+        if let Some(flow) = self.stepped_elsewhere.take() {
+            return Poll::Ready(flow);
         }
-        self.end().await;
+        if self.backend.poll_arrived(context).is_ready() {
+            return Poll::Ready(self.step(None));
+        }
+        if self.mailbox.is_disconnected() {
+            return Poll::Pending;
+        }
+        self.mailbox.poll_recv(context).map(|mail| self.step(mail))
+    }
+
+    /// Takes all mail on a thread that is not that of the driver's task. The mail has woken the
+    /// task, which then waits again.
+    pub(super) fn step_elsewhere(&mut self) {
+        for _ in 0..self.mailbox.len().div_ceil(BATCH) {
+            if self.stepped_elsewhere == Some(ControlFlow::Break(())) {
+                return;
+            }
+            self.stepped_elsewhere = Some(self.step(None));
+        }
+    }
+
+    /// No reply has come while this driver polls.
+    pub(super) fn poll_again(&mut self) {
+        self.now = self.clock.now();
+        self.busy.poll(self.now);
+    }
+
+    /// Whether the messages since the last call of this make a batch.
+    pub(super) fn has_taken_batch(&mut self) -> bool {
+        let taken = self.taken >= BATCH;
+        if taken {
+            self.taken = 0;
+        }
+        taken
     }
 
     /// When a turn must come although nothing arrives.
@@ -139,6 +150,9 @@ impl<B: Backend> Driver<B> {
     /// One turn and its deliveries: everything between two waits. `mail` is what ended the wait. It
     /// breaks where the handle ends.
     pub(crate) fn step(&mut self, mail: Option<Mail>) -> ControlFlow<()> {
+        if self.shared.failure.get().is_some() {
+            return ControlFlow::Break(());
+        }
         let in_flight = self.core.in_flight();
         // The consensus engine panics on broken invariants: that ends this handle and nothing else.
         let turn = AssertUnwindSafe(|| self.turn(mail));
@@ -278,11 +292,6 @@ impl<B: Backend> Driver<B> {
     #[cfg(test)]
     pub(crate) fn is_closing(&self) -> bool {
         self.core.closing.is_some()
-    }
-
-    #[cfg(test)]
-    pub(crate) fn mailbox(&mut self) -> &mut Receiver {
-        &mut self.mailbox
     }
 }
 

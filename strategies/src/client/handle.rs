@@ -17,7 +17,8 @@ use super::{
     command::Profile,
     core::REQUESTS,
     driver::{Driver, Shared},
-    mailbox::{Mail, Sender, mailbox},
+    mailbox::{Full, Mail, Sender, mailbox},
+    turns::Turns,
 };
 use crate::{
     Clock, DURATION_MIN, Error, Inspection, Instant, Lock, LossWatch, Owner, UnavailableKind,
@@ -37,6 +38,7 @@ pub(crate) struct Client<B: Backend> {
     closed: AtomicBool,
     pub(super) shared: Arc<Shared>,
     status: watch::Receiver<B::Status>,
+    pub(crate) turns: Arc<Turns<B>>,
 }
 
 impl<B: Backend> fmt::Debug for Client<B> {
@@ -70,8 +72,14 @@ impl<B: Backend> Client<B> {
             closed: AtomicBool::new(false),
             shared,
             status: shown,
+            turns: Turns::new(),
         };
         (client, driver)
+    }
+
+    /// Runs the driver of this handle, as a task.
+    pub(crate) fn run(&self, driver: Driver<B>) -> impl Future<Output = ()> + Send + use<B> {
+        self.turns.run(driver)
     }
 
     pub(crate) async fn unlock(&self, lock: &Lock) -> Result<(), Error> {
@@ -168,9 +176,17 @@ impl<B: Backend> Client<B> {
         let now = self.clock.now();
         let until = lock.deadline().map_or(now, |deadline| deadline.max(now));
         let call = Call::Unlock { caller: None, lock: lock.clone(), until, forced: None };
-        if self.mail.release(Mail { call, reply: None }).is_err() {
+        if self.send_now(call).is_err() {
             tracing::warn!(nonce = %lock.nonce(), "mailbox full; the lease will expire");
         }
+    }
+
+    /// Sends an unlock or a withdrawal on this thread: the driver's task may never run again, as
+    /// where the program ends.
+    pub(super) fn send_now(&self, call: Call) -> Result<(), Full> {
+        self.mail.release(Mail { call, reply: None })?;
+        self.turns.take_turn();
+        Ok(())
     }
 
     pub(crate) fn watch(&self, lock: &Lock) -> LossWatch {

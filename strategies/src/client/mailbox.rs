@@ -1,8 +1,12 @@
 //! The bounded mailbox between a handle and its driver.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    future::poll_fn,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::{Context, Poll, ready},
 };
 
 use tokio::sync::{mpsc, oneshot};
@@ -94,11 +98,21 @@ impl Receiver {
         self.disconnected
     }
 
+    /// How much mail waits.
+    pub(crate) fn len(&self) -> usize {
+        self.mail.len()
+    }
+
     /// The next mail; `None` once every handle is dropped. Cancel safe.
     pub(crate) async fn recv(&mut self) -> Option<Mail> {
-        let mail = self.mail.recv().await;
+        poll_fn(|context| self.poll_recv(context)).await
+    }
+
+    /// As [`recv`](Self::recv).
+    pub(crate) fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<Option<Mail>> {
+        let mail = ready!(self.mail.poll_recv(context));
         self.disconnected = mail.is_none();
-        self.taken(mail)
+        Poll::Ready(self.taken(mail))
     }
 
     /// The next mail, if one waits.

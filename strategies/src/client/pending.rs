@@ -71,7 +71,7 @@ impl<B: Backend> Drop for Pending<'_, B> {
         }
         if let Some(call) = self.undo.take() {
             // Full: twice the capacity is released at once, and the lease's end frees the key.
-            let _ = self.client.mail.release(Mail { call, reply: None });
+            let _ = self.client.send_now(call);
         }
     }
 }

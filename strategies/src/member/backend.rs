@@ -1,7 +1,12 @@
 //! A consensus member as the granting side of the client core: a channel, a node, and its ticks.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
 
+use futures_util::stream::{self, BoxStream, StreamExt};
 use gaggle_channels::{Channel, Received};
 
 use super::{
@@ -59,6 +64,8 @@ pub(crate) struct Backend {
     clock: Arc<dyn Clock>,
     profile: Profile,
     ticks: Ticks,
+    /// The frames of the channel. Kept over turns: its wait ends with it.
+    receiving: BoxStream<'static, Received>,
     /// An arrival that was not taken yet; `Some(None)` once the channel was disconnected.
     arrived: Option<Option<Received>>,
     /// Until when this member tries to transfer leadership before it closes.
@@ -84,6 +91,7 @@ impl Backend {
             clock: options.clock.clone(),
             profile: profile(options, policy),
             ticks: Ticks::new(now, options.timing(frame_limit).tick),
+            receiving: receive(channel.clone()),
             arrived: None,
             leaving: None,
             channel,
@@ -139,10 +147,11 @@ impl client::backend::Backend for Backend {
         self.profile
     }
 
-    async fn arrived(&mut self) {
+    fn poll_arrived(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if self.arrived.is_none() {
-            self.arrived = Some(self.channel.receive().await);
+            self.arrived = Some(ready!(self.receiving.poll_next_unpin(context)));
         }
+        Poll::Ready(())
     }
 
     fn take(&mut self, now: Instant, _: &mut Vec<Event>) -> Result<(), Failure> {
@@ -208,6 +217,11 @@ impl client::backend::Backend for Backend {
     async fn close(&mut self) {
         self.channel.disconnect().await;
     }
+}
+
+fn receive(channel: Arc<dyn Channel>) -> BoxStream<'static, Received> {
+    let next = async |channel: Arc<dyn Channel>| Some((channel.receive().await?, channel));
+    stream::unfold(channel, next).boxed()
 }
 
 /// The properties of a member that the client core needs.

@@ -44,7 +44,7 @@ impl Member {
     /// Not an `async fn`: a crate that awaits one compiles its code again, here the whole driver.
     fn start(channel: Arc<dyn Channel>, options: MemberOptions, policy: Policy) -> Self {
         let (member, driver) = Self::assemble(channel, options, policy);
-        tokio::spawn(driver.run());
+        tokio::spawn(member.run(driver));
         member
     }
 

@@ -10,7 +10,6 @@ use std::{
 };
 
 use redis::{ProtocolVersion, ServerError, Value};
-use tokio::task::consume_budget;
 
 use super::{
     connection::{Connected, Connection},
@@ -105,7 +104,7 @@ impl Backend {
             let wake = self.connection.next_wake().unwrap_or_default();
             tokio::select! {
                 biased;
-                () = ClientBackend::arrived(self) => {}
+                () = poll_fn(|context| self.poll_arrived(context)) => {}
                 () = clock.sleep_until(wake) => {}
             }
             if let Some(connected) = self.connection.take(clock.now()) {
@@ -289,16 +288,10 @@ impl ClientBackend for Backend {
         profile::of(&self.options)
     }
 
-    fn arrived(&mut self) -> impl Future<Output = ()> + Send {
-        let arrived =
-            poll_fn(|context| match self.first.is_some() || self.connection.poll(context) {
-                true => Poll::Ready(()),
-                false => Poll::Pending,
-            });
-        // A server that sends without end leaves time to the other tasks of this thread.
-        async {
-            arrived.await;
-            consume_budget().await;
+    fn poll_arrived(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        match self.first.is_some() || self.connection.poll(context) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
         }
     }
 
@@ -379,7 +372,10 @@ impl ClientBackend for Backend {
         if self.unreported.begins() {
             [Request::Mark, Request::Wait].into_iter().for_each(|request| self.send(now, request));
         }
-        self.connection.poll(&mut Context::from_waker(Waker::noop()));
+        // Without a connection there is nothing to send, and connecting needs the runtime.
+        if self.connection.is_up() {
+            self.connection.poll(&mut Context::from_waker(Waker::noop()));
+        }
     }
 
     fn next_wake(&self) -> Option<Instant> {

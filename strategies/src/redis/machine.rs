@@ -4,8 +4,6 @@
 //! The simulator takes each turn itself.
 
 use std::{
-    future::Future as _,
-    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -52,7 +50,7 @@ impl Machine {
         // moves.
         let waker = Waker::from(self.woken.clone());
         let context = &mut Context::from_waker(&waker);
-        while pin!(self.driver.backend_mut().arrived()).poll(context).is_pending()
+        while self.driver.backend_mut().poll_arrived(context).is_pending()
             && self.woken.0.swap(false, Ordering::Relaxed)
         {}
         self.driver.step(None).is_continue()

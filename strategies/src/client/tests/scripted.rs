@@ -1,12 +1,15 @@
 //! A granting side that replies as its test says, under a handle and a driver in virtual time.
 
 use std::{
-    future::Future,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll},
     time::Duration,
 };
 
-use tokio::sync::Notify;
+use futures_util::task::AtomicWaker;
 
 use super::{Instant, Owner, Profile};
 use crate::{
@@ -31,7 +34,8 @@ pub(super) struct Script {
 #[derive(Default)]
 struct Shared {
     state: Mutex<State>,
-    arrived: Notify,
+    arrived: AtomicBool,
+    waker: AtomicWaker,
 }
 
 #[derive(Default)]
@@ -45,6 +49,15 @@ struct State {
     pending: usize,
     closed: bool,
     close_takes: Duration,
+    /// How many turns come without a wait.
+    busy_turns: u32,
+}
+
+impl Shared {
+    fn wake(&self) {
+        self.arrived.store(true, Ordering::SeqCst);
+        self.waker.wake();
+    }
 }
 
 impl Script {
@@ -55,18 +68,18 @@ impl Script {
     /// The granting side reports this in the next turn, which comes at once.
     pub(super) fn report(&self, event: Event) {
         self.with(|state| state.events.push(event));
-        self.shared.arrived.notify_one();
+        self.shared.wake();
     }
 
     /// The granting side fails for good.
     pub(super) fn fail(&self, failure: Failure) {
         self.with(|state| state.failure = Some(failure));
-        self.shared.arrived.notify_one();
+        self.shared.wake();
     }
 
     pub(super) fn set_status(&self, status: u32) {
         self.with(|state| state.status = status);
-        self.shared.arrived.notify_one();
+        self.shared.wake();
     }
 
     pub(super) fn wake_at(&self, at: Instant) {
@@ -84,6 +97,15 @@ impl Script {
 
     pub(super) fn set_close_takes(&self, span: Duration) {
         self.with(|state| state.close_takes = span);
+    }
+
+    pub(super) fn set_busy_turns(&self, turns: u32) {
+        self.with(|state| state.busy_turns = turns);
+        self.shared.wake();
+    }
+
+    pub(super) fn busy_turns(&self) -> u32 {
+        self.with(|state| state.busy_turns)
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -106,8 +128,17 @@ impl Backend for Scripted {
         self.profile
     }
 
-    fn arrived(&mut self) -> impl Future<Output = ()> + Send {
-        self.script.shared.arrived.notified()
+    fn poll_arrived(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        self.script.shared.waker.register(context.waker());
+        let busy = self.script.with(|state| {
+            let busy = state.busy_turns > 0;
+            state.busy_turns = state.busy_turns.saturating_sub(1);
+            busy
+        });
+        match self.script.shared.arrived.swap(false, Ordering::SeqCst) || busy {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
     }
 
     fn take(&mut self, _: Instant, events: &mut Vec<Event>) -> Result<(), Failure> {
@@ -192,6 +223,6 @@ pub(super) fn open(
     reply: impl FnMut(&Command) -> Vec<Event> + Send + 'static,
 ) -> (Client<Scripted>, Script) {
     let (client, driver, script) = assemble(profile, reply);
-    tokio::spawn(driver.run());
+    tokio::spawn(client.run(driver));
     (client, script)
 }

@@ -6,10 +6,13 @@ use std::{
     future::{Future, poll_fn},
     pin::pin,
     sync::Mutex,
-    task::Poll,
+    task::{Context, Poll},
 };
 
-use tokio::time::sleep;
+use tokio::{
+    task::yield_now,
+    time::{sleep, timeout},
+};
 
 use super::{
     scripted::{Scripted, assemble, obliging, open, silent},
@@ -118,7 +121,7 @@ async fn polls(
 ) -> usize {
     let busy_poll = Duration::from_micros(100);
     let (client, driver, _) = assemble(Profile { busy_poll, ..profile(false) }, reply);
-    let (mut polls, mut running) = (0, pin!(driver.run()));
+    let (mut polls, mut running) = (0, pin!(client.run(driver)));
     let counted = poll_fn(|context| {
         polls += 1;
         running.as_mut().poll(context)
@@ -180,4 +183,61 @@ async fn status_is_sent_only_when_it_changes() {
     script.set_status(3);
     status.changed().await.unwrap();
     assert_eq!(*status.borrow(), 3);
+}
+
+/// The driver's task may never run again: the program ends.
+#[tokio::test(start_paused = true)]
+async fn release_is_sent_before_it_returns() {
+    let (client, script) = open(profile(false), obliging);
+    let lock = client.lock("k", &options(0)).await.unwrap();
+    script.sent();
+    client.release(&lock);
+    assert!(matches!(script.sent()[..], [Command::Unlock { .. }]));
+    // On a thread without a runtime, too.
+    let lock = client.lock("k", &options(0)).await.unwrap();
+    script.sent();
+    std::thread::scope(|scope| _ = scope.spawn(|| client.release(&lock)));
+    assert!(matches!(script.sent()[..], [Command::Unlock { .. }]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropped_lock_is_withdrawn_before_it_returns() {
+    let (client, script) = open(profile(false), silent);
+    let asking = options(1_000);
+    let mut locking = Box::pin(client.lock("k", &asking));
+    assert!(timeout(ms(1), &mut locking).await.is_err());
+    assert!(matches!(script.sent()[..], [Command::Lock { .. }]));
+    drop(locking);
+    assert!(matches!(script.sent()[..], [Command::Unlock { .. }]));
+}
+
+/// Wakers are foreign code, and run in a turn.
+#[tokio::test(start_paused = true)]
+async fn release_by_a_waker_is_sent_after_the_turn() {
+    struct Releases(Client<Scripted>);
+    impl std::task::Wake for Releases {
+        fn wake(self: Arc<Self>) {
+            self.0.release(&Lock::new("k", nonce(1), 41, Some(at(60_000))));
+        }
+    }
+    let (client, script) = open(profile(false), obliging);
+    yield_now().await;
+    let mut status = client.status();
+    let waker = Arc::new(Releases(client)).into();
+    let mut changed = pin!(status.changed());
+    assert!(changed.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    script.set_status(3);
+    sleep(ms(1)).await;
+    assert!(matches!(script.sent()[..], [Command::Unlock { .. }]));
+}
+
+/// A server may send without end.
+#[tokio::test]
+async fn driver_that_is_never_idle_lets_other_tasks_run() {
+    let (_client, script) = open(profile(false), obliging);
+    yield_now().await;
+    script.set_busy_turns(100_000);
+    yield_now().await;
+    let left = script.busy_turns();
+    assert!((1..100_000).contains(&left), "{left}");
 }

@@ -140,7 +140,7 @@ async fn looks(limit: Duration) -> usize {
     let channel = Arc::new(Hub::default().channel(names[0].clone()));
     channel.connect().await.unwrap();
     let (member, driver) = Member::assemble(channel, options.busy_poll(limit), Policy::Queue);
-    let (mut looks, mut running) = (0, pin!(driver.run()));
+    let (mut looks, mut running) = (0, pin!(member.run(driver)));
     let counted = poll_fn(|context| {
         looks += 1;
         running.as_mut().poll(context)

@@ -10,7 +10,7 @@
 //! tokio's channels are single steps here; the inner orders are tokio's to test.
 
 use std::{
-    future::{Future, pending},
+    future::{Future, pending, poll_fn},
     pin::Pin,
     sync::{
         Arc,
@@ -26,7 +26,7 @@ use shuttle::{future::block_on, sync::atomic::AtomicUsize, thread};
 use super::silent::Silent;
 use crate::{
     Clock, Error, Instant, Lock, LockOptions, MaxWait, MemberOptions,
-    client::driver::Driver,
+    client::{driver::Driver, turns::Turns},
     lock_table::Sizes,
     member::{Member, Policy, backend::Backend},
     sync::{explore_times, found, switch},
@@ -63,7 +63,9 @@ impl Alone {
 
     fn with_mailbox(mailbox: usize) -> Self {
         let (member, driver, clock) = Self::parts(mailbox);
-        let driving = thread::spawn(move || block_on(drive(driver, clock)));
+        let turns = member.turns.clone();
+        turns.put(driver);
+        let driving = thread::spawn(move || block_on(drive(&turns, clock)));
         Self { member, driving }
     }
 
@@ -99,18 +101,19 @@ impl Alone {
     }
 }
 
-/// As [`Driver::run`], but it stands still where nothing is to be done. Returns what the table
+/// As [`Turns::run`], but it stands still where nothing is to be done. Returns what the table
 /// holds when it has closed.
-async fn drive(mut driver: Driver<Backend>, clock: Arc<Moments>) -> Sizes {
+async fn drive(turns: &Turns<Backend>, clock: Arc<Moments>) -> Sizes {
     loop {
-        let first = if driver.is_closing() {
+        let flow = if turns.with(|driver| driver.is_closing()).unwrap() {
             // It waits for time to pass, and for no task.
             clock.0.fetch_add(10, Ordering::SeqCst);
-            driver.mailbox().try_recv()
+            turns.with(|driver| driver.step(None)).unwrap()
         } else {
-            driver.mailbox().recv().await
+            poll_fn(|context| turns.poll_step(context)).await
         };
-        if driver.step(first).is_break() {
+        if flow.is_break() {
+            let driver = turns.take().unwrap();
             let table = driver.backend().node().sizes(0).table;
             assert_eq!(driver.pending(), 0, "a request is left");
             driver.end().await;

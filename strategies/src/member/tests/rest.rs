@@ -3,7 +3,11 @@
 //! Method: three drivers over a hub in memory, turned by hand whenever a frame waits or their own
 //! time has come; turns are counted.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    task::{Context, Waker},
+    time::Duration,
+};
 
 use futures_util::FutureExt;
 use gaggle_channels::{Channel, Hub};
@@ -80,8 +84,9 @@ impl Trio {
 
     fn turn_all(&mut self) -> bool {
         let (now, mut turned) = (self.clock.now(), false);
+        let unwoken = &mut Context::from_waker(Waker::noop());
         for process in self.processes.iter_mut().filter(|process| !process.stopped) {
-            let arrived = process.driver.backend_mut().arrived().now_or_never().is_some();
+            let arrived = process.driver.backend_mut().poll_arrived(unwoken).is_ready();
             if !arrived && process.wake > now {
                 continue;
             }

@@ -231,18 +231,6 @@ fn flood_of_publications_does_not_extend_a_turn() {
     assert_eq!(read.iter().sum::<usize>(), count);
 }
 
-#[tokio::test]
-async fn backend_that_is_never_idle_lets_other_tasks_run() {
-    let mut lab = Lab::up();
-    lab.submit(lock(1, Until::Now));
-    lab.turn();
-    lab.say(&bulk("7 granted 7"));
-    let mut yields = |context: &mut Context<'_>| {
-        (0..1000).any(|_| std::pin::pin!(lab.backend.arrived()).poll(context).is_pending())
-    };
-    assert!(poll_fn(|context| Poll::Ready(yields(context))).await);
-}
-
 #[test]
 fn value_without_an_expiry_is_logged() {
     let (log, _recording) = Events::of_thread();
