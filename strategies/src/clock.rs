@@ -3,13 +3,19 @@
 use std::{
     fmt,
     future::Future,
+    panic::catch_unwind,
     pin::Pin,
+    thread,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
+
+use tokio::{runtime::Handle, sync::oneshot};
 
 /// How often a sleep reads the clock. Timers of the runtime do not count suspension: after a
 /// resume, a deadline that has passed is noticed within this time.
 const RECHECK: Duration = Duration::from_secs(1);
+/// How long a wait blocks its thread where no thread can be started.
+const SHORTEST_SLEEP: Duration = Duration::from_millis(1);
 
 const NANOS_PER_MS: u64 = 1_000_000;
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
@@ -116,6 +122,50 @@ impl Clock for BootClock {
         let read = Duration::try_from(rustix::time::clock_gettime(id));
         Instant::from_origin(read.unwrap_or_default())
     }
+
+    /// Sleeps by the timers of the tokio runtime. Where it has none, where tokio's time is paused,
+    /// and in another executor it sleeps on a thread of its own, for a second at a time.
+    fn sleep_until<'a>(&'a self, at: Instant) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+        Box::pin(async move {
+            loop {
+                let begun = self.now();
+                let span = at.since(begun).min(RECHECK);
+                if span.is_zero() {
+                    return;
+                }
+                if let Some(timer) = timer(span) {
+                    timer.await;
+                }
+                // A timer of paused time ends at once.
+                let left = span.saturating_sub(self.now().since(begun));
+                if !left.is_zero() {
+                    sleep_on_thread(left).await;
+                }
+            }
+        })
+    }
+}
+
+/// A timer of the current runtime, if it has timers.
+fn timer(span: Duration) -> Option<tokio::time::Sleep> {
+    Handle::try_current().ok()?;
+    // Without timers it panics, and nothing tells before.
+    catch_unwind(|| tokio::time::sleep(span)).ok()
+}
+
+async fn sleep_on_thread(span: Duration) {
+    let (sender, ended) = oneshot::channel();
+    let sleep = move || {
+        thread::sleep(span);
+        // The future may have been dropped.
+        let _ = sender.send(());
+    };
+    if thread::Builder::new().name("gaggle-timer".into()).spawn(sleep).is_err() {
+        // The system has no more threads: this one must not spin.
+        thread::sleep(SHORTEST_SLEEP);
+    }
+    // An error is a thread that did not start.
+    let _ = ended.await;
 }
 
 /// The runtime's own clock, which `tokio::time::pause` stops, the wall clock included: for tests in
