@@ -4,7 +4,7 @@ use std::{fmt, future::IntoFuture, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
 use gaggle_strategies::{
-    Error, KeyedMutex, Lock, LockOptions, MaxWait,
+    Error, KeyedMutex, LockOptions, MaxWait,
     error::{Contention, UnavailableKind},
     implement::in_prose,
     lock::LossCause,
@@ -12,7 +12,7 @@ use gaggle_strategies::{
 use tokio::runtime::Handle;
 
 use crate::{
-    Guard, SectionError,
+    Guard, Section, SectionError,
     metrics::{self, Stopwatch},
 };
 
@@ -108,7 +108,7 @@ impl Acquire {
     /// As [`Locker::with_lock`](crate::Locker::with_lock).
     pub async fn run<F, S>(self, section: F) -> Result<S::Output, SectionError<S::Output>>
     where
-        F: FnOnce(Lock) -> S,
+        F: FnOnce(Section) -> S,
         S: Future,
     {
         let guard = self.take().await.map_err(SectionError::NotLocked)?;
@@ -118,7 +118,7 @@ impl Acquire {
             () = guard.lost() => {
                 return Err(SectionError::Lost(guard.loss().unwrap_or(LossCause::Deadline)));
             }
-            output = section(guard.lock()) => output,
+            output = section(guard.section()) => output,
         };
         // The loss does not end a section that blocks its thread: the unlock reports the loss.
         match guard.unlock().await {

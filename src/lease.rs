@@ -113,7 +113,8 @@ impl Hold {
     pub(crate) fn remaining(&self) -> Duration {
         let now = self.clock.now();
         let state = self.look(now);
-        let deadline = state.lock.deadline().filter(|_| state.lost.is_none());
+        let is_held = state.lost.is_none() && !state.ended;
+        let deadline = state.lock.deadline().filter(|_| is_held);
         deadline.map_or(Duration::ZERO, |deadline| deadline.since(now))
     }
 

@@ -28,8 +28,8 @@
 //! // Or as a critical section, dropped if its lock is lost.
 //! let options = LockOptions::default().duration(Duration::from_secs(2));
 //! locker
-//!     .with_lock("orders/42", options, |lock| async move {
-//!         write_order(lock.fencing_token()).await;
+//!     .with_lock("orders/42", options, |section| async move {
+//!         write_order(section.fencing_token()).await;
 //!     })
 //!     .await?;
 //!
@@ -103,7 +103,7 @@ pub use crate::{
     guard::Guard,
     locker::Locker,
     open::{OpenError, open},
-    section::SectionError,
+    section::{Section, SectionError},
 };
 
 /// The examples of the README and of the book are tests.

@@ -7,12 +7,12 @@ use gaggle_strategies::{
     status::MemberStatus,
 };
 
-use crate::{Acquire, Guard, SectionError, metrics};
+use crate::{Acquire, Guard, Section, SectionError, metrics};
 
 /// A keyed mutex with guards, over any [`KeyedMutex`].
 ///
-/// Cloning is cheap; clones share the strategy. [`close`](Self::close) it before the program ends:
-/// dropping the last clone unlocks nothing. It is not reentrant: a second `lock` of the same key
+/// Cloning is cheap; clones share the strategy. [`close`](Self::close) ends it and waits for its
+/// unlocks; dropping the last clone unlocks nothing that a guard still holds. It is not reentrant: a second `lock` of the same key
 /// waits for the first, also in the same task.
 ///
 /// ```
@@ -51,7 +51,19 @@ impl Locker {
         &self.mutex
     }
 
-    /// Locks `key` (1 to 1,024 bytes of UTF-8) for a lease of 10 s, waiting at most 5 s.
+    /// Locks `key` (1 to 1,024 bytes of UTF-8) for a lease of 10 s, waiting at most 5 s. The lease
+    /// is not renewed: see [`auto_extend`](Acquire::auto_extend).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let locker = gaggle::open("local:").await?;
+    /// let key = format!("orders/{}", 42);
+    /// let guard = locker.lock(&key).await?;
+    /// # guard.unlock().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
@@ -61,7 +73,7 @@ impl Locker {
     ///
     /// Dropping the future withdraws the request. If the withdrawal is lost, the key may stay
     /// locked for at most one lease.
-    pub async fn lock(&self, key: impl Into<Arc<str>>) -> Result<Guard, Error> {
+    pub async fn lock(&self, key: impl AsRef<str>) -> Result<Guard, Error> {
         self.lock_with(key, LockOptions::default()).await
     }
 
@@ -89,12 +101,13 @@ impl Locker {
     /// # Errors, cancel safety
     ///
     /// As [`lock`](Self::lock).
-    pub fn lock_with(&self, key: impl Into<Arc<str>>, options: LockOptions) -> Acquire {
-        Acquire::new(Arc::clone(&self.mutex), key.into(), options)
+    pub fn lock_with(&self, key: impl AsRef<str>, options: LockOptions) -> Acquire {
+        Acquire::new(Arc::clone(&self.mutex), key.as_ref().into(), options)
     }
 
     /// Runs a critical section under the lock, and unlocks afterwards in every case, also on a
-    /// panic. `section` receives the [`Lock`] with its fencing token.
+    /// panic. `section` receives the [`Section`], which has the fencing token and the time that
+    /// remains.
     ///
     /// The section's future is dropped at its next await once the lock is lost. For a section that
     /// may outlast its lease, use [`Acquire::run`] with auto-extend.
@@ -104,8 +117,8 @@ impl Locker {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let locker = gaggle::open("local:").await?;
     /// let token = locker
-    ///     .with_lock("orders/42", gaggle::LockOptions::default(), |lock| async move {
-    ///         lock.fencing_token() // the resource sees it on each read and write
+    ///     .with_lock("orders/42", gaggle::LockOptions::default(), |section| async move {
+    ///         section.fencing_token() // the resource sees it on each read and write
     ///     })
     ///     .await?;
     /// assert!(token > 0);
@@ -120,16 +133,15 @@ impl Locker {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future drops the section at its present await, and passes the unlock to the
-    /// driver.
+    /// Dropping the future drops the section at its present await, and sends the unlock.
     pub async fn with_lock<F, S>(
         &self,
-        key: impl Into<Arc<str>>,
+        key: impl AsRef<str>,
         options: LockOptions,
         section: F,
     ) -> Result<S::Output, SectionError<S::Output>>
     where
-        F: FnOnce(Lock) -> S,
+        F: FnOnce(Section) -> S,
         S: Future,
     {
         self.lock_with(key, options).run(section).await

@@ -1,8 +1,92 @@
-//! The errors of a critical section.
+//! What a critical section knows of its lock, and its errors.
 
-use std::fmt;
+use std::{fmt, sync::Arc, time::Duration};
 
-use gaggle_strategies::{Error, lock::LossCause};
+use gaggle_strategies::{
+    Error, Lock,
+    lock::{LossCause, Nonce},
+};
+
+use crate::lease::Hold;
+
+/// The lock of a running critical section, as [`Acquire::run`](crate::Acquire::run) and
+/// [`Locker::with_lock`](crate::Locker::with_lock) pass it. Cloning is cheap, and does not prolong
+/// the lock.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let locker = gaggle::open("local:").await?;
+/// let written = locker.with_lock("report", gaggle::LockOptions::default(), |section| async move {
+///     let mut written = 0;
+///     // One page a step, while the lease can be relied on.
+///     while written < 10 && section.is_valid() {
+///         println!("page {written}, token {}", section.fencing_token());
+///         written += 1;
+///     }
+///     written
+/// });
+/// assert_eq!(written.await?, 10);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Section {
+    hold: Arc<Hold>,
+}
+
+impl Section {
+    pub(crate) fn new(hold: Arc<Hold>) -> Self {
+        Self { hold }
+    }
+
+    /// The key that is locked.
+    #[must_use]
+    pub fn key(&self) -> Arc<str> {
+        Arc::clone(self.lock().key())
+    }
+
+    /// The fencing token; see [`Guard::fencing_token`](crate::Guard::fencing_token).
+    #[must_use]
+    pub fn fencing_token(&self) -> u64 {
+        self.lock().fencing_token()
+    }
+
+    /// The nonce, which names this acquisition.
+    #[must_use]
+    pub fn nonce(&self) -> Nonce {
+        self.lock().nonce()
+    }
+
+    /// The lock as a plain value, with its present deadline.
+    #[must_use]
+    pub fn lock(&self) -> Lock {
+        self.hold.lock()
+    }
+
+    /// How long the lease can still be relied on; zero once lost or unlocked. Reads the clock. An
+    /// auto-extend lengthens it.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.hold.remaining()
+    }
+
+    /// Whether the lease can be relied on at this instant; see
+    /// [`Guard::is_valid`](crate::Guard::is_valid).
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        !self.remaining().is_zero()
+    }
+}
+
+impl fmt::Debug for Section {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Section")
+            .field("lock", &self.lock())
+            .field("remaining", &self.remaining())
+            .finish()
+    }
+}
 
 /// Why a critical section failed: not run, dropped half-way, or finished without a clean unlock.
 ///

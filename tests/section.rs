@@ -30,7 +30,7 @@ impl Drop for Canary {
 async fn section_returns_its_output_and_unlocks() {
     let stub = Stub::new();
     let locker = Locker::new(stub.clone());
-    let section = |lock: gaggle::Lock| async move { lock.fencing_token() };
+    let section = |section: gaggle::Section| async move { section.fencing_token() };
     let token = locker.with_lock("k", LockOptions::default(), section).await.unwrap();
     assert_eq!(token, 7);
     assert_eq!(stub.calls(), [Call::Lock, Call::Unlock]);
@@ -204,8 +204,8 @@ async fn loss_in_the_last_step_is_not_called_expired() {
         let stub = Stub::new();
         stub.reply_to_unlocks(&[reply]);
         let holds = stub.holds.clone();
-        let section = |lock: gaggle::Lock| async move {
-            holds.lose(&lock);
+        let section = |section: gaggle::Section| async move {
+            holds.lose(&section.lock());
         };
         let outcome = Locker::new(stub).with_lock("k", lease(ms(900)), section).await;
         let Err(SectionError::NotUnlocked { cause, .. }) = outcome else { panic!("{outcome:?}") };
