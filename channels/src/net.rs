@@ -2,10 +2,10 @@
 
 use std::{
     collections::BTreeMap,
-    fmt::Debug,
+    fmt::{self, Debug},
     io,
     net::SocketAddr,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -28,84 +28,102 @@ const LOOK_UP_MAX: Duration = Duration::from_secs(30);
 
 type LookUp = Shared<BoxFuture<'static, Result<Vec<SocketAddr>, String>>>;
 
-/// The look-ups whose results no attempt has taken yet, by host, and when each began.
-static LOOK_UPS: Mutex<BTreeMap<String, (Instant, LookUp)>> = Mutex::new(BTreeMap::new());
-
-/// Connects to a host by the first of its addresses that accepts, in an attempt that its caller
-/// ends after `limit`.
+/// The look-ups of one handle, which outlive its attempts to connect. Clones share them.
 ///
-/// The next address is tried when one has failed, or after 250 ms: one that does not reply keeps no
-/// other from being tried.
-///
-/// # Errors
-///
-/// The errors of [`look_up`], or the failure of the last attempt.
-///
-/// # Cancel safety
-///
-/// Dropping the future ends all attempts. A look-up continues.
-pub async fn connect(
-    host: impl ToSocketAddrs + Debug + Send + 'static,
-    limit: Duration,
-) -> io::Result<TcpStream> {
-    race(look_up(host, limit).await?.into_iter()).await
+/// A look-up occupies a thread until it ends, and with a name server that does not reply it takes
+/// longer than an attempt. So the next attempt of the handle awaits the same one. Handles share
+/// none: each may belong to a runtime that stops.
+#[derive(Clone, Default)]
+pub struct LookUps {
+    /// Those whose results no attempt has taken yet, by host, and when each began.
+    pending: Arc<Mutex<BTreeMap<String, (Instant, LookUp)>>>,
 }
 
-/// Looks up the addresses of a host, for at most four fifths of an attempt to connect.
-///
-/// A look-up outlives its attempt, and the next attempts of this process await the same one: it
-/// occupies a thread until it ends, and with a name server that does not reply it takes longer than
-/// an attempt.
-///
-/// # Errors
-///
-/// An error of the system, or one that says that the host was not found in time.
-///
-/// # Cancel safety
-///
-/// Dropping the future leaves the look-up to the next caller.
-pub async fn look_up(
-    host: impl ToSocketAddrs + Debug + Send + 'static,
-    limit: Duration,
-) -> io::Result<Vec<SocketAddr>> {
-    let name = format!("{host:?}");
-    let pending = pending(&name, async { Ok(lookup_host(host).await?.collect()) });
-    let found = timeout(limit * 4 / 5, pending).await;
-    let found = found.map_err(|_| io::Error::other("its host was not found in time"))?;
-    look_ups().remove(&name);
-    found.map_err(io::Error::other)
-}
+impl LookUps {
+    /// Connects to a host by the first of its addresses that accepts, in an attempt that its caller
+    /// ends after `limit`.
+    ///
+    /// The next address is tried when one has failed, or after 250 ms: one that does not reply
+    /// keeps no other from being tried.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`look_up`](Self::look_up), or the failure of the last attempt.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends all attempts. A look-up continues.
+    pub async fn connect(
+        &self,
+        host: impl ToSocketAddrs + Debug + Send + 'static,
+        limit: Duration,
+    ) -> io::Result<TcpStream> {
+        race(self.look_up(host, limit).await?.into_iter()).await
+    }
 
-/// Returns the pending look-up of this name; begins it if there is none.
-fn pending(
-    name: &str,
-    look_up: impl Future<Output = io::Result<Vec<SocketAddr>>> + Send + 'static,
-) -> LookUp {
-    let begin = || {
-        let task = tokio::spawn(look_up);
-        let found = async {
-            let found = task.await.unwrap_or_else(|error| Err(error.into()));
-            found.map_err(|error| error.to_string())
+    /// Looks up the addresses of a host, for at most four fifths of an attempt to connect.
+    ///
+    /// # Errors
+    ///
+    /// An error of the system, or one that says that the host was not found in time.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves the look-up to the next caller.
+    pub async fn look_up(
+        &self,
+        host: impl ToSocketAddrs + Debug + Send + 'static,
+        limit: Duration,
+    ) -> io::Result<Vec<SocketAddr>> {
+        let name = format!("{host:?}");
+        let look_up = self.begin(&name, async { Ok(lookup_host(host).await?.collect()) });
+        let found = timeout(limit * 4 / 5, look_up).await;
+        let found = found.map_err(|_| io::Error::other("its host was not found in time"))?;
+        self.lock().remove(&name);
+        found.map_err(io::Error::other)
+    }
+
+    /// Whether a look-up goes on that the next attempt would await.
+    #[must_use]
+    pub fn are_pending(&self) -> bool {
+        self.lock().values().any(|(begun, _)| begun.elapsed() < LOOK_UP_MAX)
+    }
+
+    /// Returns the pending look-up of this name; begins it if there is none.
+    fn begin(
+        &self,
+        name: &str,
+        look_up: impl Future<Output = io::Result<Vec<SocketAddr>>> + Send + 'static,
+    ) -> LookUp {
+        let begin = || {
+            let found = look_up.map(|found| found.map_err(|error| error.to_string()));
+            (Instant::now(), found.boxed().shared())
         };
-        (Instant::now(), found.boxed().shared())
-    };
-    let mut look_ups = look_ups();
-    look_ups.retain(|_, (begun, _)| begun.elapsed() < LOOK_UP_MAX);
-    look_ups.entry(name.to_owned()).or_insert_with(begin).1.clone()
+        let mut pending = self.lock();
+        pending.retain(|_, (begun, _)| begun.elapsed() < LOOK_UP_MAX);
+        pending.entry(name.to_owned()).or_insert_with(begin).1.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, (Instant, LookUp)>> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes the next look-up of a host find this address after `delay`, as if the first name
+    /// server did not reply.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn delay(&self, host: impl Debug, address: SocketAddr, delay: Duration) {
+        let at = Instant::now() + delay;
+        drop(self.begin(&format!("{host:?}"), async move {
+            tokio::time::sleep_until(at).await;
+            Ok(vec![address])
+        }));
+    }
 }
 
-fn look_ups() -> MutexGuard<'static, BTreeMap<String, (Instant, LookUp)>> {
-    LOOK_UPS.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Makes the next look-up of a host find this address after `delay`, as if the first name server
-/// did not reply.
-#[cfg(any(test, feature = "testing"))]
-pub fn delay_look_up(host: impl Debug, address: SocketAddr, delay: Duration) {
-    drop(pending(&format!("{host:?}"), async move {
-        tokio::time::sleep(delay).await;
-        Ok(vec![address])
-    }));
+impl fmt::Debug for LookUps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LookUps").field("pending", &self.lock().keys()).finish()
+    }
 }
 
 async fn race(addresses: impl Iterator<Item = SocketAddr>) -> io::Result<TcpStream> {
@@ -176,21 +194,24 @@ mod tests {
     async fn next_attempt_awaits_the_look_up_of_the_last() {
         const ATTEMPT: Duration = Duration::from_millis(500);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        delay_look_up("slow.test:7", address, ATTEMPT);
-        let error = connect("slow.test:7", ATTEMPT).await.unwrap_err();
+        let (address, look_ups) = (listener.local_addr().unwrap(), LookUps::default());
+        look_ups.delay("slow.test:7", address, ATTEMPT);
+        let error = look_ups.connect("slow.test:7", ATTEMPT).await.unwrap_err();
         assert_eq!(error.to_string(), "its host was not found in time");
-        let stream = connect("slow.test:7", ATTEMPT).await.unwrap();
-        assert_eq!((stream.peer_addr().unwrap(), look_ups().len()), (address, 0));
+        assert!(look_ups.are_pending());
+        let stream = look_ups.connect("slow.test:7", ATTEMPT).await.unwrap();
+        assert_eq!((stream.peer_addr().unwrap(), look_ups.are_pending()), (address, false));
     }
 
     #[tokio::test(start_paused = true)]
     async fn look_up_that_never_ends_is_begun_again() {
-        let host = "127.0.0.1:7";
-        let looked_up = pending(&format!("{host:?}"), std::future::pending());
-        connect(host, LIMIT).await.unwrap_err();
+        let (host, look_ups) = ("127.0.0.1:7", LookUps::default());
+        let looked_up = look_ups.begin(&format!("{host:?}"), std::future::pending());
+        look_ups.connect(host, LIMIT).await.unwrap_err();
+        assert!(look_ups.are_pending());
         tokio::time::advance(LOOK_UP_MAX).await;
-        assert_eq!(look_up(host, LIMIT).await.unwrap(), [host.parse().unwrap()]);
+        assert!(!look_ups.are_pending());
+        assert_eq!(look_ups.look_up(host, LIMIT).await.unwrap(), [host.parse().unwrap()]);
         assert!(looked_up.peek().is_none());
     }
 

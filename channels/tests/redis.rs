@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use gaggle_channels::{
-    Channel, ChannelError, NodeName, Received, Redis, RedisOptions, net,
+    Channel, ChannelError, NodeName, Received, Redis, RedisOptions,
     testing::{Events, RedisServer},
 };
 use tokio::{
@@ -121,18 +121,6 @@ async fn connect_errors_name_address_and_cause() {
     server.stop();
     let text = format!("cannot reach Redis at 127.0.0.1:{port}: connection refused");
     assert_eq!(refused(login("")).await, (text, false));
-}
-
-/// A name server that does not reply costs 5 s before the next one is asked.
-#[tokio::test]
-async fn connect_awaits_the_look_up_of_the_last() {
-    let server = RedisServer::start();
-    let (port, address) = (server.port(), ([127, 0, 0, 1], server.port()).into());
-    net::delay_look_up(("slow.test", port), address, Duration::from_millis(2_500));
-    let url = format!("redis://slow.test:{port}/");
-    let text = format!("cannot reach Redis at slow.test:{port}: its host was not found in time");
-    assert_eq!(refused(&url).await, (text, false));
-    connected(url, "a").await;
 }
 
 #[tokio::test]

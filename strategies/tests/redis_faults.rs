@@ -8,7 +8,7 @@ mod redis_support;
 
 use std::time::Instant;
 
-use gaggle_channels::{net, testing::Proxy};
+use gaggle_channels::testing::Proxy;
 use gaggle_strategies::{Error, KeyedMutex, LockOptions, Redis, RedisOptions};
 use redis_support::{Server, at_once, ms, patient, secs, take};
 
@@ -115,17 +115,4 @@ async fn lock_lost_by_a_restart_is_lost_on_reconnect() {
     server.down();
     server.up().await;
     tokio::time::timeout(secs(5), watch.lost()).await.unwrap();
-}
-
-/// A name server that does not reply costs 5 s before the next one is asked.
-#[tokio::test]
-async fn attempt_awaits_the_look_up_of_the_last() {
-    let server = Server::start().await;
-    let (port, address) = (server.port(), ([127, 0, 0, 1], server.port()).into());
-    let options = RedisOptions::new(format!("redis://slow.test:{port}")).connect_timeout(secs(1));
-    net::delay_look_up(("slow.test", port), address, ms(1_200));
-    let error = Redis::open(options.clone()).await.unwrap_err().to_string();
-    let reason = "its host was not found in time";
-    assert_eq!(error, format!("cannot reach Redis at slow.test:{port}: {reason}"));
-    Redis::open(options).await.unwrap();
 }

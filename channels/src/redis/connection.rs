@@ -24,7 +24,7 @@ use super::{
     error::{CONNECT_TIMEOUT, ConnectionError, SILENCE_MAX},
     topics,
 };
-use crate::{QUEUE_BYTES, Received, net};
+use crate::{QUEUE_BYTES, Received, net::LookUps};
 
 const OUTGOING_FRAMES_MAX: usize = 16_384;
 /// How many frames one batch publishes at most.
@@ -41,11 +41,12 @@ pub(super) struct Server {
     info: ConnectionInfo,
     /// For errors and events.
     address: String,
+    look_ups: LookUps,
     pub(super) topics: Topics,
 }
 
 /// Look-ups that outlive an attempt to connect.
-struct Resolver;
+struct Resolver(LookUps);
 
 impl AsyncDNSResolver for Resolver {
     fn resolve<'a, 'b: 'a>(
@@ -54,7 +55,7 @@ impl AsyncDNSResolver for Resolver {
         port: u16,
     ) -> RedisFuture<'a, Box<dyn Iterator<Item = SocketAddr> + Send + 'a>> {
         Box::pin(async move {
-            let found = net::look_up((host.to_owned(), port), CONNECT_TIMEOUT).await?;
+            let found = self.0.look_up((host.to_owned(), port), CONNECT_TIMEOUT).await?;
             Ok(Box::new(found.into_iter()) as Box<_>)
         })
     }
@@ -81,7 +82,7 @@ impl Server {
         // Publications arrive between replies, on one connection.
         let login = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
         let info = info.set_redis_settings(login.set_skip_set_lib_name());
-        Self { address: info.addr().to_string(), info, topics }
+        Self { address: info.addr().to_string(), info, look_ups: LookUps::default(), topics }
     }
 
     /// Connects and subscribes. When it returns, the subscription is acknowledged and this node may
@@ -90,9 +91,17 @@ impl Server {
         &self,
         shared: &Arc<Shared>,
     ) -> Result<(Outgoing, Connection), ConnectionError> {
-        let connected = timeout(CONNECT_TIMEOUT, self.try_connect(shared)).await;
-        let (redis, closed) = connected
-            .unwrap_or_else(|_| Err(ConnectionError::Timeout { address: self.address.clone() }))?;
+        let (redis, closed) = loop {
+            let connected = timeout(CONNECT_TIMEOUT, self.try_connect(shared)).await;
+            match connected
+                .unwrap_or_else(|_| Err(ConnectionError::Timeout { address: self.address.clone() }))
+            {
+                Ok(connected) => break connected,
+                // A name server that does not reply: the next attempt awaits the same look-up.
+                Err(_) if self.look_ups.are_pending() => {}
+                Err(error) => return Err(error),
+            }
+        };
         count!("gaggle_connections_total", "to" => "redis");
         let (sender, frames) = mpsc::channel(OUTGOING_FRAMES_MAX);
         let queued_bytes = Arc::<AtomicUsize>::default();
@@ -109,7 +118,7 @@ impl Server {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(Some(SILENCE_MAX))
-            .set_dns_resolver(Resolver)
+            .set_dns_resolver(Resolver(self.look_ups.clone()))
             .set_push_sender(move |push: PushInfo| {
                 if push.kind == PushKind::Disconnection {
                     ended.notify_one();
@@ -227,5 +236,23 @@ fn take(shared: &Shared, mine: &str, push: &PushInfo) {
         // The sign of life.
         None if payload.is_empty() && topic == mine.as_bytes() => {}
         None => shared.malformed(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{NodeName, testing::RedisServer};
+
+    /// A name server that does not reply costs 5 s before the next one is asked.
+    #[tokio::test]
+    async fn connect_awaits_a_look_up_longer_than_an_attempt() {
+        let redis = RedisServer::start();
+        let (port, delay) = (redis.port(), CONNECT_TIMEOUT + Duration::from_millis(500));
+        let client = Client::open(format!("redis://slow.test:{port}/")).unwrap();
+        let topics = Topics::new("c", &NodeName::new("a").unwrap());
+        let server = Server::new(client.get_connection_info().clone(), topics);
+        server.look_ups.delay(("slow.test", port), ([127, 0, 0, 1], port).into(), delay);
+        assert!(server.connect(&Arc::default()).await.is_ok());
     }
 }

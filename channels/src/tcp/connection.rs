@@ -28,7 +28,7 @@ use super::{
     outgoing::Outgoing,
     stream::{Reader, Stream, halves},
 };
-use crate::{FRAME_BYTES_MAX, NodeName, QUEUE_BYTES, Received, net};
+use crate::{FRAME_BYTES_MAX, NodeName, QUEUE_BYTES, Received, net::LookUps};
 
 /// The first byte of a sign of life.
 pub(crate) const ALIVE: u8 = 0;
@@ -49,11 +49,11 @@ const LOOKUP_EVERY: Duration = Duration::from_secs(30);
 
 /// Keeps a connection to `peer` up.
 pub(super) async fn dial(shared: Arc<Shared>, peer: NodeName) {
-    let mut pause = RECONNECT.0;
+    let (mut pause, look_ups) = (RECONNECT.0, LookUps::default());
     loop {
         let address = shared.lock().peers.get(&peer).cloned();
         if let Some(address) = address
-            && let Some(stream) = connect(&shared, &peer, &address).await
+            && let Some(stream) = connect(&shared, &look_ups, &peer, &address).await
         {
             let up = Instant::now();
             run(&shared, &peer, stream).await;
@@ -68,8 +68,13 @@ pub(super) async fn dial(shared: Arc<Shared>, peer: NodeName) {
     }
 }
 
-async fn connect(shared: &Shared, peer: &NodeName, address: &str) -> Option<Stream> {
-    let connecting = net::connect(address.to_owned(), CONNECT_TIMEOUT);
+async fn connect(
+    shared: &Shared,
+    look_ups: &LookUps,
+    peer: &NodeName,
+    address: &str,
+) -> Option<Stream> {
+    let connecting = look_ups.connect(address.to_owned(), CONNECT_TIMEOUT);
     let stream = match timeout(CONNECT_TIMEOUT, connecting).await {
         Ok(Ok(stream)) => stream,
         unreached => {

@@ -98,7 +98,7 @@ impl Backend {
         })
     }
 
-    /// Completes with the first attempt to connect.
+    /// Completes with the first attempt to connect that no look-up outlives.
     pub(crate) async fn connect(&mut self, clock: &dyn Clock) -> Result<(), ConnectionError> {
         loop {
             let wake = self.connection.next_wake().unwrap_or_default();
@@ -107,9 +107,14 @@ impl Backend {
                 () = poll_fn(|context| self.poll_arrived(context)) => {}
                 () = clock.sleep_until(wake) => {}
             }
-            if let Some(connected) = self.connection.take(clock.now()) {
-                self.first = Some(connected?);
-                return Ok(());
+            match self.connection.take(clock.now()) {
+                None => {}
+                // A name server that does not reply: the next attempt awaits the same look-up.
+                Some(Err(_)) if self.connection.is_looking_up() => {}
+                Some(connected) => {
+                    self.first = Some(connected?);
+                    return Ok(());
+                }
             }
         }
     }

@@ -94,6 +94,10 @@ impl Dial for ClusterDial {
         true
     }
 
+    fn is_looking_up(&self) -> bool {
+        self.asking.transport.look_ups.are_pending()
+    }
+
     fn address(&self) -> String {
         self.seeds.iter().map(shown).collect::<Vec<_>>().join(",")
     }

@@ -260,6 +260,11 @@ impl Connection {
         })
     }
 
+    /// Whether a look-up goes on that the next attempt would await.
+    pub(super) fn is_looking_up(&self) -> bool {
+        self.dial.is_looking_up()
+    }
+
     pub(super) fn is_up(&self) -> bool {
         matches!(self.state, State::Up { .. })
     }

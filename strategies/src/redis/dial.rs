@@ -4,7 +4,7 @@ use std::{future::Future, io, net::SocketAddr, pin::Pin, sync::Arc, time::Durati
 
 #[cfg(feature = "tls")]
 use gaggle_channels::tls::TlsClient;
-use gaggle_channels::{net, redis_error::io_reason};
+use gaggle_channels::{net::LookUps, redis_error::io_reason};
 use redis::ConnectionAddr;
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
@@ -48,6 +48,11 @@ pub(crate) trait Dial: Send + 'static {
         false
     }
 
+    /// Whether a look-up goes on that the next call's ways would await.
+    fn is_looking_up(&self) -> bool {
+        false
+    }
+
     /// The server's name in errors; never a password.
     fn address(&self) -> String;
 }
@@ -58,6 +63,7 @@ pub(super) struct Transport {
     /// How long one attempt to connect may take.
     pub(super) limit: Duration,
     pub(super) clock: Arc<dyn Clock>,
+    pub(super) look_ups: LookUps,
     #[cfg(feature = "tls")]
     pub(super) tls: Option<TlsWay>,
 }
@@ -101,7 +107,7 @@ impl Transport {
     pub(super) async fn open(&self, address: &ConnectionAddr) -> io::Result<Dialed> {
         match address {
             ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
-                let stream = net::connect((host.clone(), *port), self.limit).await?;
+                let stream = self.look_ups.connect((host.clone(), *port), self.limit).await?;
                 stream.set_nodelay(true)?;
                 #[cfg(feature = "tls")]
                 if let Some(TlsWay { client, name }) = &self.tls {
@@ -113,7 +119,8 @@ impl Transport {
                         // A Redis may wait for the end of what it takes for a command.
                         None => {
                             let patience = self.limit / PLAIN_PART;
-                            let plain = self.within(patience, is_plain(host, *port, patience));
+                            let plain =
+                                self.within(patience, self.is_plain_at(host, *port, patience));
                             let address = shown(address);
                             Err(io::Error::other(match plain.await {
                                 Some(true) => ConnectionError::NoTls { address },
@@ -134,6 +141,14 @@ impl Transport {
                 Err(io::Error::new(io::ErrorKind::Unsupported, problem))
             }
         }
+    }
+
+    /// Whether a server replies to a command without TLS, if by an error.
+    #[cfg(feature = "tls")]
+    async fn is_plain_at(&self, host: &str, port: u16, limit: Duration) -> bool {
+        let stream = self.look_ups.connect((host.to_owned(), port), limit).await;
+        let Ok(stream) = stream else { return false };
+        matches!(first_reply(stream, b"PING\r\n").await, Some(b'+' | b'-'))
     }
 }
 
@@ -161,6 +176,10 @@ impl Dial for Direct {
     fn dial(&mut self) -> Vec<Dialing> {
         let (address, transport) = (self.address.clone(), self.transport.clone());
         vec![Box::pin(async move { transport.open(&address).await })]
+    }
+
+    fn is_looking_up(&self) -> bool {
+        self.transport.look_ups.are_pending()
     }
 
     fn address(&self) -> String {
@@ -196,13 +215,6 @@ pub(super) async fn tls_at(peer: Option<SocketAddr>) -> Option<ConnectionError> 
     is_tls.then(|| ConnectionError::Tls { address: address.to_string() })
 }
 
-/// Whether a server replies to a command without TLS, if by an error.
-#[cfg(feature = "tls")]
-async fn is_plain(host: &str, port: u16, limit: Duration) -> bool {
-    let Ok(stream) = net::connect((host.to_owned(), port), limit).await else { return false };
-    matches!(first_reply(stream, b"PING\r\n").await, Some(b'+' | b'-'))
-}
-
 /// The first byte of a server's reply to these.
 async fn first_reply(mut stream: TcpStream, bytes: &[u8]) -> Option<u8> {
     stream.write_all(bytes).await.ok()?;
@@ -213,11 +225,36 @@ async fn first_reply(mut stream: TcpStream, bytes: &[u8]) -> Option<u8> {
 
 #[cfg(test)]
 mod tests {
+    use gaggle_channels::testing::RedisServer;
+
     use super::*;
+    use crate::{BootClock, RedisOptions, redis::backend::Backend};
 
     #[test]
     fn ipv6_address_is_in_brackets() {
         let of = |host: &str| shown(&ConnectionAddr::Tcp(host.into(), 7));
         assert_eq!((of("::1"), of("h")), ("[::1]:7".into(), "h:7".into()));
+    }
+
+    /// A name server that does not reply costs 5 s before the next one is asked.
+    #[tokio::test]
+    async fn open_awaits_a_look_up_longer_than_an_attempt() {
+        const ATTEMPT: Duration = Duration::from_millis(500);
+        let server = RedisServer::start();
+        let port = server.port();
+        let transport = Transport {
+            limit: ATTEMPT,
+            clock: Arc::new(BootClock),
+            look_ups: LookUps::default(),
+            #[cfg(feature = "tls")]
+            tls: None,
+        };
+        transport.look_ups.delay(("slow.test", port), ([127, 0, 0, 1], port).into(), 2 * ATTEMPT);
+        let dial = Direct { address: ConnectionAddr::Tcp("slow.test".into(), port), transport };
+        let options = RedisOptions::new("redis://elsewhere").connect_timeout(ATTEMPT);
+        let now = BootClock.now();
+        let mut backend = Backend::new(options, Some(Box::new(dial)), 7, now).unwrap();
+        backend.connect(&BootClock).await.unwrap();
+        assert!(BootClock.now() >= now.after(2 * ATTEMPT));
     }
 }

@@ -64,6 +64,10 @@ impl Dial for SentinelDial {
         true
     }
 
+    fn is_looking_up(&self) -> bool {
+        self.asking.transport.look_ups.are_pending()
+    }
+
     fn address(&self) -> String {
         format!("{} of the Sentinels {}", self.sentinels.master, self.sentinels.addresses.join(","))
     }

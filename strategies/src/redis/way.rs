@@ -1,5 +1,6 @@
 //! The way to a server: directly, by Sentinels or in a Cluster, over TLS or not.
 
+use gaggle_channels::net::LookUps;
 #[cfg(feature = "tls")]
 use gaggle_channels::{ChannelError, tls::TlsClient};
 use redis::{ConnectionAddr, ConnectionInfo, ProtocolVersion, RedisConnectionInfo};
@@ -57,6 +58,7 @@ fn transport(options: &RedisOptions, tls: bool) -> Result<Transport, Error> {
     Ok(Transport {
         limit: options.connect_timeout,
         clock: options.clock.clone(),
+        look_ups: LookUps::default(),
         #[cfg(feature = "tls")]
         tls: options.tls.clone().or_else(|| tls.then(Tls::default)).map(tls_way).transpose()?,
     })
