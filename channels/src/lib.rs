@@ -69,13 +69,13 @@ pub const NODE_NAME_BYTES_MAX: usize = 128;
 pub struct NodeName(Arc<str>);
 
 impl NodeName {
-    /// Checks and wraps a name.
+    /// Checks and wraps a name, without the spaces around it, as they stand in lists: `a, b`.
     ///
     /// # Errors
     ///
     /// [`ChannelError::InvalidName`] when it is empty or longer than [`NODE_NAME_BYTES_MAX`] bytes.
     pub fn new(name: impl AsRef<str>) -> Result<Self, ChannelError> {
-        let name = name.as_ref();
+        let name = name.as_ref().trim();
         if name.is_empty() || name.len() > NODE_NAME_BYTES_MAX {
             return Err(ChannelError::InvalidName { bytes: name.len() });
         }

@@ -42,13 +42,13 @@ pub fn check_login(url: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Splits a URL that names several hosts between commas: the URL with the first host alone, and all
+/// Splits a URL that names several hosts between commas and spaces: the URL with the first host alone, and all
 /// hosts if there are several.
 ///
 /// ```
 /// use gaggle_channels::url::split_hosts;
 ///
-/// let (first, hosts) = split_hosts("redis+sentinel://u:p@a:1,b/m?x=c,d");
+/// let (first, hosts) = split_hosts("redis+sentinel://u:p@a:1, b/m?x=c,d");
 /// assert_eq!(first, "redis+sentinel://u:p@a:1/m?x=c,d");
 /// assert_eq!(hosts, ["a:1", "b"]);
 /// assert_eq!(split_hosts("redis://a/b,c"), ("redis://a/b,c".into(), Vec::new()));
@@ -60,6 +60,6 @@ pub fn split_hosts(url: &str) -> (String, Vec<String>) {
     let hosts_at = url[begin..end].rfind('@').map_or(begin, |at| begin + at + 1);
     let hosts = &url[hosts_at..end];
     let Some((first, _)) = hosts.split_once(',') else { return (url.into(), Vec::new()) };
-    let one = [&url[..hosts_at], first, &url[end..]].concat();
-    (one, hosts.split(',').map(str::to_owned).collect())
+    let one = [&url[..hosts_at], first.trim(), &url[end..]].concat();
+    (one, hosts.split(',').map(|host| host.trim().to_owned()).collect())
 }

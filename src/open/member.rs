@@ -213,16 +213,20 @@ fn listen(scheme: &Scheme, url: &Url) -> Result<SocketAddr, OpenError> {
 #[cfg(feature = "tcp")]
 fn peers(scheme: &Scheme, text: &str) -> Result<BTreeMap<NodeName, String>, OpenError> {
     let mut peers = BTreeMap::new();
-    for (number, peer) in (1..).zip(text.split(',')) {
+    for (number, peer) in (1..).zip(text.split(',').map(str::trim)) {
         let problem =
             || scheme.invalid("peers", format!("its entry {number} is not name@host:port"));
         let (name, address) = peer.rsplit_once('@').ok_or_else(problem)?;
         let (host, port) = address.rsplit_once(':').ok_or_else(problem)?;
-        if host.is_empty() || port.parse::<NonZeroU16>().is_err() {
+        let host = host.trim_start();
+        if host.is_empty()
+            || host.contains(char::is_whitespace)
+            || port.parse::<NonZeroU16>().is_err()
+        {
             return Err(problem());
         }
         let name = node_name(scheme, "peers", name)?;
-        if peers.insert(name, address.to_owned()).is_some() {
+        if peers.insert(name, address.trim_start().to_owned()).is_some() {
             return Err(scheme.invalid("peers", "it has a name twice"));
         }
     }

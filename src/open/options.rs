@@ -83,10 +83,10 @@ impl Options {
         }
     }
 
-    /// Names between commas, each once.
-    pub(super) fn names(&self, option: &'static str) -> Result<Option<Vec<String>>, OpenError> {
+    /// Names between commas and spaces, each once.
+    pub(super) fn names(&self, option: &'static str) -> Result<Option<Vec<&str>>, OpenError> {
         let Some(text) = self.text(option) else { return Ok(None) };
-        let names: Vec<String> = text.split(',').map(str::to_owned).collect();
+        let names: Vec<&str> = text.split(',').map(str::trim).collect();
         for (index, name) in names.iter().enumerate() {
             if name.is_empty() {
                 return Err(self.scheme.invalid(option, "it has an empty name"));

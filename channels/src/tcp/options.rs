@@ -47,7 +47,7 @@ impl TcpOptions {
     /// Adds another node, which is reached at `host:port`. Connections of other names are refused.
     #[must_use]
     pub fn peer(mut self, name: NodeName, address: impl Into<String>) -> Self {
-        self.peers.insert(name, address.into());
+        self.peers.insert(name, address.into().trim().to_owned());
         self
     }
 

@@ -7,7 +7,7 @@ use super::{super::effects::opened_with, *};
 fn valid_urls_give_the_options_of_the_table() {
     let defaults = [r#"namespace: "gaggle", queue: Fifo"#, "allow_eviction: false"];
     let tcp = "&peers=a@127.0.0.1:7001,b@db:9";
-    let table: [(String, &[&str]); 14] = [
+    let table: [(String, &[&str]); 16] = [
         ("local:".into(), &["Local"]),
         ("noop:".into(), &["Noop"]),
         ("redis://localhost".into(), &[&["redis://localhost Redis("], &defaults[..]].concat()),
@@ -37,6 +37,14 @@ fn valid_urls_give_the_options_of_the_table() {
         (
             "gaggle+memory://demo?name=%D1%8F&members=%D1%8F,b+c".into(),
             &[r#"name: "я""#, r#"Named({"b+c", "я"})"#],
+        ),
+        (
+            "gaggle+memory://demo?name=a%20&members=a,%20b, c".into(),
+            &[r#"name: "a""#, r#"Named({"a", "b", "c"})"#],
+        ),
+        (
+            "gaggle+tcp://127.0.0.1:1?cluster=c&name=a&peers=a@h:1, b @ h:2 ,%20c@h:3".into(),
+            &[r#"peers: {"b": "h:2", "c": "h:3"}"#, r#"Named({"a", "b", "c"})"#],
         ),
         (
             "gaggle+memory://my%20demo?name=x&size=5".into(),
@@ -79,6 +87,7 @@ fn hosts_are_those_that_the_parser_reads() {
     for (url, expected) in [
         ("redis+cluster://a,b:7\n", ["a", "b:7"]),
         ("redis+cluster://a,b ", ["a", "b"]),
+        ("redis+cluster:// a , b:7 ", ["a", "b:7"]),
         ("redis+cluster://u:p@a,b:", ["a", "b"]),
         ("redis+sentinel://a:,b\t:7/m", ["a", "b:7"]),
         ("redis+sentinel://[::1]:7,[0::2]/m", ["[::1]:7", "[::2]"]),
@@ -179,7 +188,10 @@ fn invalid_urls_get_an_error_that_says_why() {
         ("gaggle+memory://d?members=a", "gaggle+memory needs the option name"),
         ("gaggle+memory://d?name=a&members=b,c", "option name: it is not among the members"),
         ("gaggle+memory://d?name=a&members=a,a", "option members: it has a name twice"),
+        ("gaggle+memory://d?name=a&members=a, a", "option members: it has a name twice"),
         ("gaggle+memory://d?name=a&members=a,,b", "option members: it has an empty name"),
+        ("gaggle+memory://d?name=a&members=a, ,b", "option members: it has an empty name"),
+        ("gaggle+memory://d?name=%20&members=a", "option name: node name is 0 bytes long"),
         ("gaggle+memory://d?name=a&members=a&size=1", "option size: give either members or size"),
         ("gaggle+memory://d?size=0", "option size: it is no whole number from 1 to 31"),
         ("gaggle+memory://d?size=32", "option size: it is no whole number from 1 to 31"),
@@ -232,6 +244,10 @@ fn invalid_urls_get_an_error_that_says_why() {
         (
             "gaggle+tcp://127.0.0.1:1?cluster=c&name=a&peers=a@h",
             "option peers: its entry 1 is not name@host:port",
+        ),
+        (
+            "gaggle+tcp://127.0.0.1:1?cluster=c&name=a&peers=a@h:1,b@h h:2",
+            "option peers: its entry 2 is not name@host:port",
         ),
         (
             "gaggle+tcp://127.0.0.1:1?cluster=c&name=a&peers=a@h:1,b@h:0",

@@ -64,8 +64,9 @@ impl Asking {
     }
 }
 
-/// `host`, `host:port` or `[host]:port`.
+/// `host`, `host:port` or `[host]:port`, without the spaces around it.
 pub(super) fn address(text: &str, default_port: u16) -> ConnectionAddr {
+    let text = text.trim();
     let (host, port) = match text.rsplit_once(':') {
         Some((host, port)) if !host.contains(':') || host.ends_with(']') => {
             port.parse().map_or((text, default_port), |port| (host, port))
@@ -87,6 +88,7 @@ mod tests {
             ("[::1]:7", "::1", 7),
             ("[::1]", "::1", 26_379),
             ("::1", "::1", 26_379),
+            (" s1:7 ", "s1", 7),
         ] {
             let expected = ConnectionAddr::Tcp(host.into(), port);
             assert_eq!(address(text, 26_379), expected, "{text}");
