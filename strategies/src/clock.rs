@@ -108,19 +108,14 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
     }
 }
 
-/// The production clock: `CLOCK_BOOTTIME`, which counts suspension.
+/// The production clock, which counts suspension: `CLOCK_BOOTTIME`, or the monotonic clock where
+/// that counts suspension itself (macOS, Windows).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BootClock;
 
 impl Clock for BootClock {
     fn now(&self) -> Instant {
-        #[cfg(any(target_os = "linux", target_os = "android"))]
-        let id = rustix::time::ClockId::Boottime;
-        // Elsewhere (macOS) the monotonic clock itself counts suspension.
-        #[cfg(not(any(target_os = "linux", target_os = "android")))]
-        let id = rustix::time::ClockId::Monotonic;
-        let read = Duration::try_from(rustix::time::clock_gettime(id));
-        Instant::from_origin(read.unwrap_or_default())
+        Instant::from_origin(monotonic())
     }
 
     /// Sleeps by the timers of the tokio runtime. Where it has none, where tokio's time is paused,
@@ -166,6 +161,24 @@ async fn sleep_on_thread(span: Duration) {
     }
     // An error is a thread that did not start.
     let _ = ended.await;
+}
+
+#[cfg(unix)]
+fn monotonic() -> Duration {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    let id = rustix::time::ClockId::Boottime;
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    let id = rustix::time::ClockId::Monotonic;
+    Duration::try_from(rustix::time::clock_gettime(id)).unwrap_or_default()
+}
+
+/// The time since the first reading of this process: the standard library has no earlier origin.
+#[cfg(not(unix))]
+#[expect(clippy::disallowed_methods, reason = "there is no other monotonic clock")]
+fn monotonic() -> Duration {
+    static FIRST: std::sync::LazyLock<std::time::Instant> =
+        std::sync::LazyLock::new(std::time::Instant::now);
+    FIRST.elapsed()
 }
 
 /// The runtime's own clock, which `tokio::time::pause` stops, the wall clock included: for tests in

@@ -21,14 +21,7 @@ impl Nonce {
     /// the system's last tick, a few milliseconds old, which costs less to read.
     #[must_use]
     pub fn random() -> Self {
-        #[cfg(any(target_os = "linux", target_os = "android"))]
-        let id = rustix::time::ClockId::RealtimeCoarse;
-        #[cfg(not(any(target_os = "linux", target_os = "android")))]
-        let id = rustix::time::ClockId::Realtime;
-        let time = rustix::time::clock_gettime(id);
-        let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-        let nanos = u64::try_from(time.tv_nsec).unwrap_or(0);
-        let ms = seconds.saturating_mul(1000) + nanos / 1_000_000;
+        let ms = u64::try_from(wall().as_millis()).unwrap_or(0);
         Self(uuid::Builder::from_unix_timestamp_millis(ms, &rand::random()).into_uuid())
     }
 
@@ -43,6 +36,18 @@ impl Nonce {
     pub const fn as_u128(self) -> u128 {
         self.0.as_u128()
     }
+}
+
+/// The time since 1970, which need not be exact.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn wall() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+    Duration::try_from(time).unwrap_or_default()
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn wall() -> Duration {
+    Duration::from_nanos(crate::BootClock.wall_nanos())
 }
 
 impl fmt::Debug for Nonce {
@@ -134,7 +139,7 @@ impl Owner {
     /// This process, with a label.
     #[must_use]
     pub fn this_process(label: Option<String>) -> Self {
-        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let host = gethostname::gethostname().to_string_lossy().into_owned();
         Self { host, pid: std::process::id(), label }
     }
 
