@@ -87,6 +87,24 @@ async fn closing_leader_transfers_leadership() {
     assert!(members[1..].iter().any(|(_, member)| member.status().leads), "before any timeout");
 }
 
+/// The others know that it has left, and do not wait for a reply of it.
+#[tokio::test(start_paused = true)]
+async fn closed_member_votes_again_in_200_ms() {
+    let hub = Hub::new();
+    let mut members = cluster(&hub).await;
+    for (place, seed) in [(2, 10), (0, 11)] {
+        sleep(ms(1_000)).await;
+        let (name, member) = members.remove(place);
+        member.close().await;
+        let began = Instant::now();
+        let channel = Arc::new(hub.channel(name.clone()));
+        let member = Gaggle::open(channel, options(seed)).await.unwrap();
+        member.ready().await.unwrap();
+        assert!(began.elapsed() <= ms(200), "{name} after {:?}", began.elapsed());
+        members.insert(place, (name, member));
+    }
+}
+
 /// Contract, the trait: `close` leaves no socket behind.
 #[tokio::test(start_paused = true)]
 async fn closed_member_has_left_its_channel() {

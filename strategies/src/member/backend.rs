@@ -10,7 +10,7 @@ use futures_util::stream::{self, BoxStream, StreamExt};
 use gaggle_channels::{Channel, Received};
 
 use super::{
-    node::Node,
+    node::{Frame, Node},
     options::{MemberOptions, Members},
     ticks::Ticks,
 };
@@ -120,6 +120,19 @@ impl Backend {
         }
     }
 
+    /// Sends frames; a channel may lose any.
+    fn send(&self, frames: Vec<Frame>) {
+        for frame in frames {
+            let sent = match frame.to {
+                Some(to) => self.channel.send(&to, frame.bytes),
+                None => self.channel.broadcast(frame.bytes),
+            };
+            if let Err(error) = sent {
+                tracing::debug!(%error, "a frame was not sent");
+            }
+        }
+    }
+
     /// How many ticks the driver may sleep through.
     fn quiet_ticks(&self) -> u32 {
         if self.leaving.is_some() { 0 } else { self.node.quiet_ticks() }
@@ -183,15 +196,8 @@ impl client::backend::Backend for Backend {
     }
 
     fn end_turn(&mut self, now: Instant) {
-        for frame in self.node.end_turn(now) {
-            let sent = match frame.to {
-                Some(to) => self.channel.send(&to, frame.bytes),
-                None => self.channel.broadcast(frame.bytes),
-            };
-            if let Err(error) = sent {
-                tracing::debug!(%error, "a frame was not sent");
-            }
-        }
+        let frames = self.node.end_turn(now);
+        self.send(frames);
     }
 
     fn next_wake(&self) -> Option<Instant> {
@@ -204,14 +210,19 @@ impl client::backend::Backend for Backend {
     }
 
     fn leave(&mut self, now: Instant) -> bool {
-        if !self.node.status().leads {
-            return true;
+        let may_leave = match self.leaving {
+            _ if !self.node.status().leads => true,
+            Some(until) => now >= until,
+            None => {
+                self.leaving = Some(now.after(TRANSFER));
+                !self.node.transfer_leadership()
+            }
+        };
+        if may_leave {
+            let frames = self.node.farewell();
+            self.send(frames);
         }
-        if let Some(until) = self.leaving {
-            return now >= until;
-        }
-        self.leaving = Some(now.after(TRANSFER));
-        !self.node.transfer_leadership()
+        may_leave
     }
 
     async fn close(&mut self) {

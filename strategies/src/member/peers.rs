@@ -39,6 +39,8 @@ pub(super) struct Peer {
     pub(super) last_token: u64,
     /// The names that its options list as members; none in a nameless cluster.
     pub(super) members: BTreeSet<NodeName>,
+    /// The incarnation has closed in order: it no longer keeps its name.
+    has_left: bool,
     last_heard_at: Instant,
     seq: u64,
     challenge: u64,
@@ -104,6 +106,12 @@ impl Peers {
         self.by_name.iter()
     }
 
+    /// The incarnations that are known to run, by name.
+    pub(super) fn running(&self) -> impl Iterator<Item = (NodeName, u64)> {
+        let known = self.by_name.iter().filter(|(_, peer)| peer.incarnation != 0);
+        known.map(|(name, peer)| (name.clone(), peer.incarnation))
+    }
+
     /// Forgets processes that were silent for `ttl` (nameless clusters see many).
     pub(super) fn forget_silent(&mut self, now: Instant, ttl: Duration) {
         self.by_name.retain(|_, peer| now.since(peer.last_heard_at) < ttl);
@@ -123,6 +131,15 @@ impl Peers {
         let peer = self.by_name.entry(name.clone()).or_default();
         if peer.incarnation != incarnation {
             *peer = Peer { incarnation, last_heard_at: now, ..Peer::default() };
+        }
+    }
+
+    /// `incarnation` closes: a successor of its name need not wait for a reply of it.
+    pub(super) fn left(&mut self, name: &NodeName, incarnation: u64) {
+        if let Some(peer) = self.by_name.get_mut(name)
+            && peer.incarnation == incarnation
+        {
+            peer.has_left = true;
         }
     }
 
@@ -202,9 +219,10 @@ impl Peers {
 }
 
 impl Peer {
-    /// Whether the known incarnation belongs to another process than the sender of `presence`.
+    /// Whether the known incarnation may run, and belongs to another process than the sender of
+    /// `presence`.
     fn is_rival_of(&self, presence: &Presence) -> bool {
-        self.incarnation != 0 && self.process.id != presence.process.id
+        self.incarnation != 0 && !self.has_left && self.process.id != presence.process.id
     }
 
     /// Takes a presence of the incarnation that is known to run.

@@ -54,6 +54,8 @@ pub(super) enum Body {
     ChunkAck { transfer: u64, received: u32 },
     /// "This process runs under your name, and keeps it."
     NameInUse(Process),
+    /// "My incarnation ends now."
+    Leaving,
 }
 
 /// A process's state, as others see it.

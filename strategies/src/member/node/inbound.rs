@@ -78,6 +78,7 @@ impl Node {
             }
             Body::Removed => self.removed(now, header.group),
             Body::NameInUse(process) => self.take_name_in_use(&process),
+            Body::Leaving => self.peers.left(from, header.from),
             body => self.take_group_body(now, from, header, body),
         }
     }

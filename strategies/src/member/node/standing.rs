@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use gaggle_channels::NodeName;
 
-use super::{Body, Group, Instant, Node, PRESENCE_EVERY, Standing, Timer, wire};
+use super::{Body, Frame, Group, Instant, Node, PRESENCE_EVERY, Standing, Timer, wire};
 use crate::{MemberSizes, MemberStatus, member::options::Members};
 
 /// How long a nameless process is remembered.
@@ -103,5 +103,14 @@ impl Node {
             process: self.identity.process().clone(),
             members,
         })
+    }
+
+    /// The frames that tell the others that this incarnation closes.
+    pub(crate) fn farewell(&mut self) -> Vec<Frame> {
+        let known: Vec<_> = self.peers.running().collect();
+        for (name, incarnation) in known {
+            self.outbox.post_named(&name, incarnation, &Body::Leaving);
+        }
+        self.outbox.pack(self.identity.incarnation(), self.group.as_ref().map_or(0, Group::id))
     }
 }

@@ -172,6 +172,21 @@ fn takeover_by(id: u64, is_member: bool) -> (Peers, Option<Takeover>) {
 }
 
 #[test]
+fn incarnation_that_left_keeps_no_name() {
+    for (left, verified) in [(6, false), (7, true)] {
+        let (mut peers, now) = (Peers::default(), Instant::default());
+        peers.admitted(now, &name(), 7);
+        peers.left(&name(), left);
+        let first = peers.presence(now, &name(), 8, &presence(1, 0, 0), true, |_| true).unwrap();
+        assert_eq!((first.verified, first.takeover.is_none()), (false, verified));
+        let (challenge, _) = peers.words(&name(), 8, false);
+        let presence = presence(2, 0, challenge);
+        let replied = peers.presence(now, &name(), 8, &presence, true, |_| true).unwrap();
+        assert_eq!((replied.verified, replied.takeover.is_none()), (verified, verified));
+    }
+}
+
+#[test]
 fn later_process_is_refused_a_name_in_use() {
     let by = Process { id: 5, started: 5, ..Process::default() };
     let (peers, takeover) = takeover_by(6, false);

@@ -47,6 +47,7 @@ impl Victim<'_> {
             }),
             2 | 3 => Body::Pledge { forming: self.group_id(choices) },
             4 if choices.flag() => Body::Removed,
+            4 if choices.flag() => Body::Leaving,
             4 => Body::NameInUse(process(choices)),
             5..8 => Body::Request(self.command(choices)),
             8 => Body::Chunk(Chunk {
