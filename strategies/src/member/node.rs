@@ -28,7 +28,7 @@ use super::{
     peers::{FRESH, Peers},
     timers::{Timer, Timers},
     transfers::Transfers,
-    wire::{self, Body, RaftMessage, Standing},
+    wire::{self, Body, RaftMessage, Standing, Times},
 };
 use crate::{
     Instant,
@@ -39,6 +39,7 @@ use crate::{
 pub(crate) struct Node {
     identity: Identity,
     timing: Timing,
+    times: Times,
     timers: Timers,
     formation: Formation,
     peers: Peers,
@@ -96,6 +97,7 @@ impl Node {
             formation: Formation::new(name, options.members.clone(), outside_max_ms),
             outbox: Outbox::new(options.cluster.clone(), frame_limit),
             timing,
+            times: options.times(),
             timers,
             peers: Peers::default(),
             group: None,

@@ -7,6 +7,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use gaggle_channels::{NODE_NAME_BYTES_MAX, NodeName};
 
+use super::wire::Times;
 use crate::{
     BootClock, CLUSTER_NAME_BYTES_MAX, Clock, DURATION_MAX, Drift, Error, MEMBERS_MAX, Owner,
     REQUEST_TIMEOUT,
@@ -252,6 +253,11 @@ impl MemberOptions {
                 Err(Error::InvalidOptions { field, value, limit: limit.to_owned() })
             }
         }
+    }
+
+    /// The times that must be equal at all members.
+    pub(super) fn times(&self) -> Times {
+        Times { heartbeat: self.heartbeat, election_timeout: self.election_timeout }
     }
 
     /// The core's options, for a channel that carries frames of `frame_limit` bytes.

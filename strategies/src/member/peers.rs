@@ -10,7 +10,7 @@ use std::{
 
 use gaggle_channels::NodeName;
 
-use super::wire::{Presence, Process, Standing};
+use super::wire::{Presence, Process, Standing, Times};
 use crate::Instant;
 
 /// Processes remembered by name: a nameless cluster hears every sender, and strangers must cost
@@ -39,6 +39,8 @@ pub(super) struct Peer {
     pub(super) last_token: u64,
     /// The names that its options list as members; none in a nameless cluster.
     pub(super) members: BTreeSet<NodeName>,
+    /// `None` until it has sent them.
+    pub(super) times: Option<Times>,
     /// The incarnation has closed in order: it no longer keeps its name.
     has_left: bool,
     last_heard_at: Instant,
@@ -322,6 +324,7 @@ impl Peer {
         self.seq = presence.seq;
         self.standing = Some(presence.standing);
         self.last_token = presence.last_token;
+        self.times = Some(presence.times);
         self.members =
             presence.members.iter().filter_map(|name| NodeName::new(name).ok()).collect();
     }

@@ -5,13 +5,14 @@
 
 mod raft_message;
 
-use std::borrow::Cow;
+use std::{borrow::Cow, time::Duration};
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 pub(super) use self::raft_message::RaftMessage;
 use crate::{
+    in_prose,
     lock_table::{Command, TableConfig},
     printable::Printable,
 };
@@ -73,6 +74,22 @@ pub(super) struct Presence {
     pub(super) process: Process,
     /// The names that its options list as members; none in a nameless cluster.
     pub(super) members: Vec<String>,
+    pub(super) times: Times,
+}
+
+/// The options of a member by which followers wait for a leader. They must be equal at all members:
+/// a follower with shorter ones campaigns against a leader that runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Times {
+    pub(super) heartbeat: Duration,
+    pub(super) election_timeout: (Duration, Duration),
+}
+
+impl std::fmt::Display for Times {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (heartbeat, (min, max)) = (in_prose(self.heartbeat), self.election_timeout);
+        write!(f, "heartbeat {heartbeat}, election_timeout {} to {}", in_prose(min), in_prose(max))
+    }
 }
 
 /// A process start, which keeps its identity when its incarnation changes.

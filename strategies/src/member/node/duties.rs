@@ -12,6 +12,7 @@ use crate::{
     member::{
         formation::{DIFFERENCE_EVERY, Difference, REPORT_EVERY},
         membership,
+        wire::Times,
     },
 };
 
@@ -91,7 +92,7 @@ impl Node {
         self.formation.set_failures(failures);
     }
 
-    /// Warns of processes whose lists of members differ from that of this one.
+    /// Warns of processes whose lists of members or times differ from those of this one.
     ///
     /// They may take part in a group that runs: the configuration in its log decides on quorums.
     /// A change of members only replaces an incarnation by another one of its name. A list decides
@@ -103,16 +104,35 @@ impl Node {
         }
         self.timers.stop(Timer::DifferenceReport);
         for (name, _) in self.peers.iter() {
-            let Some(difference) = self.formation.difference(name, &self.peers) else { continue };
-            let Difference { missing_there, missing_here } = difference;
-            tracing::warn!(
-                peer = %name,
-                missing_there,
-                missing_here,
-                "members differ in their set of names: the option peers (or members) must be equal"
-            );
-            self.timers.set(Timer::DifferenceReport, now.after(DIFFERENCE_EVERY));
+            let lists = self.formation.difference(name, &self.peers);
+            let times = self.different_times(name);
+            if lists.is_some() || times.is_some() {
+                self.timers.set(Timer::DifferenceReport, now.after(DIFFERENCE_EVERY));
+            }
+            if let Some(Difference { missing_there, missing_here }) = lists {
+                tracing::warn!(
+                    peer = %name,
+                    missing_there,
+                    missing_here,
+                    "members differ in their set of names: the option peers (or members) must be \
+                     equal"
+                );
+            }
+            if let Some(theirs) = times {
+                tracing::warn!(
+                    peer = %name,
+                    %theirs,
+                    mine = %self.times,
+                    "members differ in heartbeat or election_timeout: leaders may change again \
+                     and again until they are equal"
+                );
+            }
         }
+    }
+
+    /// The times of a peer that differ from those of this process.
+    pub(super) fn different_times(&self, name: &NodeName) -> Option<Times> {
+        self.peers.get(name)?.times.filter(|theirs| *theirs != self.times)
     }
 
     /// When a turn must come although nothing arrives, besides ticks.

@@ -200,7 +200,8 @@ impl Node {
         if !reply.verified {
             return;
         }
-        let differs = self.formation.difference(from, &self.peers).is_some();
+        let differs = self.formation.difference(from, &self.peers).is_some()
+            || self.different_times(from).is_some();
         if differs && !self.timers.is_running(Timer::DifferenceReport, now) {
             self.timers.set(Timer::DifferenceReport, now.after(REPORT_EVERY));
         }

@@ -102,6 +102,7 @@ impl Node {
             echo,
             process: self.identity.process().clone(),
             members,
+            times: self.times,
         })
     }
 

@@ -5,7 +5,7 @@ use gaggle_channels::FRAME_BYTES_MAX;
 use super::*;
 use crate::{
     limits::HOST_BYTES_MAX,
-    member::wire::{self, Body, Forming, Header, Presence, Process, Standing, VERSION},
+    member::wire::{self, Body, Forming, Header, Presence, Process, Standing, Times, VERSION},
 };
 
 const fn ms(ms: u64) -> Duration {
@@ -88,7 +88,10 @@ fn an_invitation_fits_into_a_frame() {
         let members = forming.members.iter().map(|(name, _)| name.clone()).collect();
         let (standing, seq, last_token, challenge, echo) =
             (Standing::Member(u128::MAX), id, id, id, id);
-        let presence = Presence { seq, standing, last_token, challenge, echo, process, members };
+        let longest = Duration::from_secs(u64::MAX);
+        let times = Times { heartbeat: longest, election_timeout: (longest, longest) };
+        let presence =
+            Presence { seq, standing, last_token, challenge, echo, process, members, times };
         let frame = [wire::encode(&header), wire::encode(&Body::Presence(presence))].concat();
         assert!(frame.len() <= least.max(4096), "{} bytes", frame.len());
     }

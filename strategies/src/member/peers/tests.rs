@@ -9,7 +9,8 @@ fn name() -> NodeName {
 fn presence(seq: u64, challenge: u64, echo: u64) -> Presence {
     let process = Process { id: 1, ..Process::default() };
     let standing = Standing::Free;
-    Presence { seq, standing, last_token: 0, challenge, echo, process, members: vec![] }
+    let (members, times) = (vec![], Times::default());
+    Presence { seq, standing, last_token: 0, challenge, echo, process, members, times }
 }
 
 #[test]

@@ -211,6 +211,7 @@ fn surplus_presence_counts_once() {
             echo: 0,
             process: wire::Process::default(),
             members: vec![],
+            times: wire::Times::default(),
         };
         let header = header(7, 0, 0);
         let frame = frame(&header, &Body::Presence(presence));

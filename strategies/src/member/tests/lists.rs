@@ -1,5 +1,5 @@
-//! Goal: lists of members that differ are named at both sides, whether a group runs or not, and
-//! the log names a leader only once its name is known.
+//! Goal: lists of members and times that differ are named at both sides, whether a group runs or
+//! not, and the log names a leader only once its name is known.
 //! Method: worlds whose processes start with other options; all events of the thread are recorded.
 
 use std::{sync::Arc, time::Duration};
@@ -19,7 +19,11 @@ const DIFFER: &str = "members differ in their set of names";
 
 /// The events of differing lists since the last time, sorted, from their first field on.
 fn take_differences(events: &Events) -> Vec<String> {
-    let events = events.take().into_iter().filter(|event| event.contains(DIFFER));
+    take(events, DIFFER)
+}
+
+fn take(events: &Events, text: &str) -> Vec<String> {
+    let events = events.take().into_iter().filter(|event| event.contains(text));
     let fields = |event: String| Some(event.split_once(" peer=")?.1.to_owned());
     let mut fields: Vec<_> = events.filter_map(fields).collect();
     fields.sort();
@@ -96,7 +100,37 @@ fn equal_lists_are_not_warned_of() {
     let (events, _recording) = Events::of_thread();
     let mut world = ready(&THREE);
     world.run(2_000);
-    assert!(take_differences(&events).is_empty());
+    assert!(take(&events, "members differ").is_empty());
+}
+
+#[test]
+fn different_times_are_warned_of_until_equal() {
+    const TIMES: &str = "members differ in heartbeat or election_timeout";
+    let ms = Duration::from_millis;
+    let (events, _recording) = Events::of_thread();
+    let mut world = ready(&THREE);
+    world.kill("c");
+    world.change_options(|options| options.heartbeat(ms(20)).election_timeout(ms(100), ms(1_000)));
+    world.start("c");
+    world.run_until_ready();
+    world.run(1_000);
+    let usual = "heartbeat 50 ms, election_timeout 150 ms to 300 ms";
+    let other = "heartbeat 20 ms, election_timeout 100 ms to 1 s";
+    let expected = [
+        format!("a theirs={other} mine={usual}"),
+        format!("b theirs={other} mine={usual}"),
+        format!("c theirs={usual} mine={other}"),
+        format!("c theirs={usual} mine={other}"),
+    ];
+    assert_eq!(take(&events, TIMES), expected);
+    world.run(60_000);
+    assert_eq!(take(&events, TIMES), expected, "it lasts");
+    world.kill("c");
+    world.change_options(|options| options.heartbeat(ms(50)).election_timeout(ms(150), ms(300)));
+    world.start("c");
+    world.run_until_ready();
+    world.run(61_000);
+    assert!(take(&events, TIMES).is_empty(), "the times are equal");
 }
 
 /// Why a call of this process was refused.

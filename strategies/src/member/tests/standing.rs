@@ -4,7 +4,10 @@
 //! that reply to every challenge.
 
 use super::{THREE, frame, header, ready, world::World};
-use crate::member::wire::{self, Body, Presence, Standing};
+use crate::{
+    MemberOptions,
+    member::wire::{self, Body, Presence, Standing},
+};
 
 /// The presences in flight from one process to another.
 fn presences(world: &World, from: &str, to: &str) -> Vec<Presence> {
@@ -101,9 +104,17 @@ impl Visitor {
         self.said += 1;
         let (seq, echo) = (self.said, self.echo);
         let process = wire::Process { id: self.incarnation, ..wire::Process::default() };
-        let members = Vec::new();
-        let presence =
-            Presence { seq, standing, last_token: 0, challenge: seq, echo, process, members };
+        let (members, times) = (Vec::new(), MemberOptions::sized("test", 1).times());
+        let presence = Presence {
+            seq,
+            standing,
+            last_token: 0,
+            challenge: seq,
+            echo,
+            process,
+            members,
+            times,
+        };
         let to = world.node(member).inside().0;
         let from = self.incarnation;
         let header = header(from, to, 0);

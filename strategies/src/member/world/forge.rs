@@ -11,7 +11,7 @@ use crate::{
     },
     member::{
         entry::{MemberChange, Stamped},
-        wire::{Body, Chunk, Forming, Presence, Process, RaftMessage, Standing, encode},
+        wire::{Body, Chunk, Forming, Presence, Process, RaftMessage, Standing, Times, encode},
     },
 };
 
@@ -39,6 +39,7 @@ impl Victim<'_> {
                 echo: choices.near(1),
                 process: process(choices),
                 members: self.members(choices).into_iter().map(|(name, _)| name).collect(),
+                times: Times::default(),
             }),
             1 => Body::Invite(Forming {
                 id: self.group_id(choices),
