@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use gaggle_channels::process::Opener;
 use gaggle_strategies::{
     Error, KeyedMutex, Lock,
     clock::{Clock, Instant},
@@ -27,6 +28,8 @@ pub(crate) struct Hold {
     pub(crate) watch: LossWatch,
     state: Mutex<State>,
     held: Stopwatch,
+    /// `None` if the lock excludes within one process, and a fork has a copy of all.
+    opener: Option<Opener>,
     /// Notified of a loss and of a later deadline.
     changed: Notify,
 }
@@ -52,7 +55,8 @@ impl Hold {
         let clock = mutex.clock();
         let state = Mutex::new(State { lock, lost: None, ended: false, extend_at: None });
         let held = Stopwatch::start(&*clock);
-        Self { mutex, clock, watch, state, held, changed: Notify::new() }
+        let opener = mutex.capabilities().distributed.then(Opener::this_process);
+        Self { mutex, clock, watch, state, held, opener, changed: Notify::new() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -109,8 +113,12 @@ impl Hold {
         self.state()
     }
 
-    /// Zero only after the loss is noted, so that an extension in flight cannot revive the lock.
+    /// Zero only after the loss is noted, so that an extension in flight cannot revive the lock; and
+    /// in a fork of the process that holds it.
     pub(crate) fn remaining(&self) -> Duration {
+        if self.opener.is_some_and(|opener| !opener.is_this_process()) {
+            return Duration::ZERO;
+        }
         let now = self.clock.now();
         let state = self.look(now);
         let is_held = state.lost.is_none() && !state.ended;

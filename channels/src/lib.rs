@@ -25,6 +25,7 @@ mod inbox;
 mod memory;
 #[cfg(feature = "net")]
 pub mod net;
+pub mod process;
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(feature = "redis-client")]

@@ -23,7 +23,10 @@ use self::{
     error::ConnectionError,
     topics::Topics,
 };
-use crate::{Channel, ChannelError, Counters, NodeName, Received, check_length, inbox::Inbox};
+use crate::{
+    Channel, ChannelError, Counters, NodeName, Received, check_length, inbox::Inbox,
+    process::Opener,
+};
 
 /// How long [`Channel::disconnect`] waits for queued frames to leave.
 const LINGER: Duration = Duration::from_millis(100);
@@ -149,7 +152,8 @@ impl Channel for Redis {
         self.shared.inbox.open();
         *self.shared.lock() = Some(outgoing);
         let (server, shared) = (self.server.clone(), self.shared.clone());
-        *running = Some(tokio::spawn(async move { server.run(connection, &shared).await }));
+        let run = async move { server.run(connection, &shared).await };
+        *running = Some(tokio::spawn(Opener::this_process().bind(run)));
         Ok(())
     }
 

@@ -29,7 +29,10 @@ use self::{
     outgoing::Outgoing,
     security::Security,
 };
-use crate::{Channel, ChannelError, Counters, NodeName, Received, check_length, inbox::Inbox};
+use crate::{
+    Channel, ChannelError, Counters, NodeName, Received, check_length, inbox::Inbox,
+    process::Opener,
+};
 
 /// Frames over TCP: one connection per pair of nodes, kept up by the node of the smaller name.
 ///
@@ -135,8 +138,9 @@ impl Tcp {
 
     /// The node of the smaller name dials, so that a pair has one connection and never two.
     fn dial(&self, tasks: &mut JoinSet<()>, peer: NodeName) {
+        let opener = Opener::this_process();
         if self.options.name < peer {
-            tasks.spawn(connection::dial(self.shared.clone(), peer));
+            tasks.spawn(opener.bind(connection::dial(self.shared.clone(), peer)));
         }
     }
 }
@@ -228,11 +232,13 @@ impl Channel for Tcp {
             state.peers.keys().cloned().collect()
         };
         let (mut tasks, accepted) = (JoinSet::new(), TaskTracker::new());
-        tasks.spawn(connection::accept(self.shared.clone(), listener, accepted.clone()));
-        tasks.spawn(connection::look_up_peers(self.shared.clone()));
+        let opener = Opener::this_process();
+        let accept = connection::accept(self.shared.clone(), listener, accepted.clone());
+        tasks.spawn(opener.bind(accept));
+        tasks.spawn(opener.bind(connection::look_up_peers(self.shared.clone())));
         #[cfg(feature = "tls")]
         if matches!(self.shared.security, Security::Tls(_)) {
-            tasks.spawn(security::reload(self.shared.clone()));
+            tasks.spawn(opener.bind(security::reload(self.shared.clone())));
         }
         for peer in peers {
             self.dial(&mut tasks, peer);

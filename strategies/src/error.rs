@@ -68,7 +68,8 @@ pub enum Error {
     Closed,
 
     /// This handle has failed for good: its consensus member stopped on a broken invariant, or
-    /// because another process runs under its name. *Did it take effect?* Perhaps; the lease's end
+    /// because another process runs under its name; or this process is a fork of the one that
+    /// opened it. *Did it take effect?* Perhaps; the lease's end
     /// frees the key. *May I retry?* On a new handle.
     #[error("this handle has failed: {cause}")]
     Failed {

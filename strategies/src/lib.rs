@@ -60,6 +60,7 @@ pub mod clock;
 mod deadline;
 pub mod error;
 mod forced;
+mod fork;
 #[cfg(feature = "raft")]
 mod gaggle;
 mod holds;

@@ -37,9 +37,9 @@ use crate::{
 ///
 /// # Limits
 ///
-/// About a million keys may be held, and 131,072 callers may wait for each. A shard has a part of
-/// the limit on keys, and 147,456 holders and waiters together. A call beyond a limit gets
-/// [`Error::Limit`].
+/// About a million keys may be held, and 131,072 callers may wait for each. Each shard has a
+/// sixteenth of the limits on keys and nonces plus an eighth of that, because keys spread unevenly:
+/// 147,456 holders and waiters together. A call beyond a limit gets [`Error::Limit`].
 ///
 /// # Examples
 ///

@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Instant, printable::Printable};
+use crate::{Instant, fork::unshared_random, printable::Printable};
 
 /// Names one acquisition: a UUID, never a client, a thread or a task.
 ///
@@ -17,12 +17,23 @@ use crate::{Instant, printable::Printable};
 pub struct Nonce(uuid::Uuid);
 
 impl Nonce {
-    /// Generates one with the thread's generator, which needs no system call. Its time is that of
+    /// Generates one that no other process has, not even a fork of this one. Its time is that of
     /// the system's last tick, a few milliseconds old, which costs less to read.
     #[must_use]
     pub fn random() -> Self {
+        Self::of_now(&unshared_random())
+    }
+
+    /// Generates one that differs from all others of this process, with no system call. It differs
+    /// from those of a fork if the mask is one that the fork does not share.
+    pub(crate) fn masked(mask: &[u8; 10]) -> Self {
+        let random: [u8; 10] = rand::random();
+        Self::of_now(&std::array::from_fn(|at| random[at] ^ mask[at]))
+    }
+
+    fn of_now(random: &[u8; 10]) -> Self {
         let ms = u64::try_from(wall().as_millis()).unwrap_or(0);
-        Self(uuid::Builder::from_unix_timestamp_millis(ms, &rand::random()).into_uuid())
+        Self(uuid::Builder::from_unix_timestamp_millis(ms, random).into_uuid())
     }
 
     /// The nonce of these 128 bits, for seeded tests and stored nonces.

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use crate::Nonce;
+use crate::{Nonce, fork::unshared_random};
 
 /// A hash of its inputs (splitmix64 over them in turn): for a number that depends on the seed, and
 /// not on how many were generated before.
@@ -45,11 +45,16 @@ impl Ids {
 /// Generates a handle's nonces and jitter: from the system, unless a seed was given.
 #[derive(Debug)]
 pub(crate) enum Random {
-    System,
+    /// By the generators of threads, which a fork copies, and a mask that it does not share.
+    System([u8; 10]),
     Seeded(Mutex<Ids>),
 }
 
 impl Random {
+    pub(crate) fn system() -> Self {
+        Self::System(unshared_random())
+    }
+
     pub(crate) fn seeded(seed: u64) -> Self {
         // The node uses the seed itself.
         Self::Seeded(Mutex::new(Ids::new(mix(&[seed, 1]))))
@@ -57,7 +62,7 @@ impl Random {
 
     pub(crate) fn nonce(&self) -> Nonce {
         match self {
-            Self::System => Nonce::random(),
+            Self::System(mask) => Nonce::masked(mask),
             Self::Seeded(ids) => {
                 let mut ids = ids.lock().unwrap_or_else(PoisonError::into_inner);
                 Nonce::from_u128(ids.next_wide())
@@ -68,7 +73,7 @@ impl Random {
     /// A span of at least `low` and less than `high`, to the microsecond.
     pub(crate) fn between(&self, low: Duration, high: Duration) -> Duration {
         let number = match self {
-            Self::System => rand::random(),
+            Self::System(_) => rand::random(),
             Self::Seeded(ids) => ids.lock().unwrap_or_else(PoisonError::into_inner).next(),
         };
         let span = u64::try_from((high - low).as_micros()).unwrap_or(u64::MAX).max(1);
@@ -83,7 +88,7 @@ mod tests {
     #[test]
     fn spans_cover_their_range() {
         let ms = Duration::from_millis;
-        for random in [Random::System, Random::seeded(7)] {
+        for random in [Random::system(), Random::seeded(7)] {
             let count: Vec<Duration> = (0..2_000).map(|_| random.between(ms(5), ms(25))).collect();
             assert!(count.iter().all(|span| (ms(5)..ms(25)).contains(span)), "{random:?}");
             assert!(count.iter().any(|span| *span < ms(6)), "{random:?}");

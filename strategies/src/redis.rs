@@ -50,6 +50,7 @@ use crate::{
         delegate::delegate_keyed_mutex,
         handle::{Client, check_runtime},
     },
+    fork::unshared_random,
 };
 
 /// Locks in one Redis: a free key costs one round trip; waiters queue in Redis, first come, first
@@ -152,7 +153,7 @@ impl Redis {
     pub async fn open(options: RedisOptions) -> Result<Self, Error> {
         check_runtime()?;
         let clock = options.clock.clone();
-        let mut backend = Backend::new(options, None, rand::random(), clock.now())?;
+        let mut backend = Backend::new(options, None, unshared_random(), clock.now())?;
         backend.connect(&*clock).await.map_err(|error| error.cause().to_error())?;
         Ok(Self::start(backend, clock))
     }

@@ -1,7 +1,7 @@
 //! The connection of a Redis channel: publishes batches, reads pushes, and is made again.
 
 use std::{
-    net::SocketAddr,
+    io,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -11,8 +11,8 @@ use std::{
 
 use rand::RngExt;
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ConnectionInfo, ProtocolVersion, PushInfo, PushKind,
-    RedisFuture, Value, aio::MultiplexedConnection, io::AsyncDNSResolver,
+    AsyncConnectionConfig, Cmd, ConnectionAddr, ConnectionInfo, ProtocolVersion, PushInfo,
+    PushKind, RedisResult, Value, aio::MultiplexedConnection,
 };
 use tokio::{
     sync::{Notify, mpsc},
@@ -24,7 +24,7 @@ use super::{
     error::{CONNECT_TIMEOUT, ConnectionError, SILENCE_MAX},
     topics,
 };
-use crate::{QUEUE_BYTES, Received, net::LookUps};
+use crate::{QUEUE_BYTES, Received, net::LookUps, process::Opener};
 
 const OUTGOING_FRAMES_MAX: usize = 16_384;
 /// How many frames one batch publishes at most.
@@ -43,22 +43,6 @@ pub(super) struct Server {
     address: String,
     look_ups: LookUps,
     pub(super) topics: Topics,
-}
-
-/// Look-ups that outlive an attempt to connect.
-struct Resolver(LookUps);
-
-impl AsyncDNSResolver for Resolver {
-    fn resolve<'a, 'b: 'a>(
-        &'a self,
-        host: &'b str,
-        port: u16,
-    ) -> RedisFuture<'a, Box<dyn Iterator<Item = SocketAddr> + Send + 'a>> {
-        Box::pin(async move {
-            let found = self.0.look_up((host.to_owned(), port), CONNECT_TIMEOUT).await?;
-            Ok(Box::new(found.into_iter()) as Box<_>)
-        })
-    }
 }
 
 /// A subscribed connection, and the frames to publish on it.
@@ -118,7 +102,6 @@ impl Server {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(Some(SILENCE_MAX))
-            .set_dns_resolver(Resolver(self.look_ups.clone()))
             .set_push_sender(move |push: PushInfo| {
                 if push.kind == PushKind::Disconnection {
                     ended.notify_one();
@@ -127,9 +110,7 @@ impl Server {
                 Ok::<(), ()>(())
             });
         let failed = |error| ConnectionError::of_attempt(self.address.clone(), &error);
-        let client = Client::open(self.info.clone()).map_err(failed)?;
-        let connected = client.get_multiplexed_async_connection_with_config(&config).await;
-        let mut redis = connected.map_err(failed)?;
+        let mut redis = self.open(config).await.map_err(failed)?;
         let mut subscribe = redis::cmd("SUBSCRIBE");
         subscribe.arg(&self.topics.mine).arg(&self.topics.all);
         for cmd in [subscribe, self.topics.sign_of_life()] {
@@ -137,6 +118,28 @@ impl Server {
             reply.map_err(|error| ConnectionError::of_command(self.address.clone(), &error))?;
         }
         Ok((redis, closed))
+    }
+
+    /// Opens the connection. Not by the library, which would run its task in a fork, too.
+    async fn open(&self, config: AsyncConnectionConfig) -> RedisResult<MultiplexedConnection> {
+        let login = self.info.redis_settings();
+        match self.info.addr() {
+            ConnectionAddr::Tcp(host, port) => {
+                let address = (host.clone(), *port);
+                let stream = self.look_ups.connect(address, CONNECT_TIMEOUT).await?;
+                stream.set_nodelay(true)?;
+                start(MultiplexedConnection::new_with_config(login, stream, config).await?)
+            }
+            #[cfg(unix)]
+            ConnectionAddr::Unix(path) => {
+                let stream = tokio::net::UnixStream::connect(path).await?;
+                start(MultiplexedConnection::new_with_config(login, stream, config).await?)
+            }
+            _ => {
+                let problem = "only TCP and Unix sockets are supported";
+                Err(io::Error::new(io::ErrorKind::Unsupported, problem).into())
+            }
+        }
     }
 
     /// Publishes and reconnects until the channel is disconnected.
@@ -216,6 +219,14 @@ impl Outgoing {
     }
 }
 
+/// Starts the task of a connection, which ends with the last clone of it.
+fn start(
+    (connection, task): (MultiplexedConnection, impl Future<Output = ()> + Send + 'static),
+) -> RedisResult<MultiplexedConnection> {
+    tokio::spawn(Opener::this_process().bind(task));
+    Ok(connection)
+}
+
 fn size(arg: redis::Arg<&[u8]>) -> usize {
     match arg {
         redis::Arg::Simple(bytes) => bytes.len(),
@@ -249,7 +260,7 @@ mod tests {
     async fn connect_awaits_a_look_up_longer_than_an_attempt() {
         let redis = RedisServer::start();
         let (port, delay) = (redis.port(), CONNECT_TIMEOUT + Duration::from_millis(500));
-        let client = Client::open(format!("redis://slow.test:{port}/")).unwrap();
+        let client = redis::Client::open(format!("redis://slow.test:{port}/")).unwrap();
         let topics = Topics::new("c", &NodeName::new("a").unwrap());
         let server = Server::new(client.get_connection_info().clone(), topics);
         server.look_ups.delay(("slow.test", port), ([127, 0, 0, 1], port).into(), delay);

@@ -28,7 +28,7 @@ use super::{
     outgoing::Outgoing,
     stream::{Reader, Stream, halves},
 };
-use crate::{FRAME_BYTES_MAX, NodeName, QUEUE_BYTES, Received, net::LookUps};
+use crate::{FRAME_BYTES_MAX, NodeName, QUEUE_BYTES, Received, net::LookUps, process::Opener};
 
 /// The first byte of a sign of life.
 pub(crate) const ALIVE: u8 = 0;
@@ -135,7 +135,7 @@ async fn handshake(shared: &Shared, peer: &NodeName, stream: TcpStream) -> Resul
 
 /// Accepts connections.
 pub(super) async fn accept(shared: Arc<Shared>, listener: TcpListener, accepted: TaskTracker) {
-    let mut connections = JoinSet::new();
+    let (mut connections, opener) = (JoinSet::new(), Opener::this_process());
     loop {
         tokio::select! {
             biased;
@@ -143,7 +143,7 @@ pub(super) async fn accept(shared: Arc<Shared>, listener: TcpListener, accepted:
             connection = listener.accept() => match connection {
                 Ok((stream, from)) => {
                     let welcome = welcome(shared.clone(), stream, from);
-                    connections.spawn(accepted.track_future(welcome));
+                    connections.spawn(opener.bind(accepted.track_future(welcome)));
                 }
                 // Probably out of descriptors: other connections must end first.
                 Err(error) => {

@@ -69,6 +69,8 @@ pub(crate) enum Failure {
     Backend(String),
     #[error("a broken invariant: {0}")]
     Panic(String),
+    #[error("process {0} opened it, of which this process is a fork: open another one here")]
+    Forked(u32),
 }
 
 impl Failure {

@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use gaggle_channels::process::Opener;
 use tokio::{runtime::Handle, sync::watch};
 
 use super::{
@@ -22,8 +23,8 @@ use super::{
 };
 use crate::{
     Clock, DURATION_MIN, Error, Inspection, Instant, Lock, LossWatch, Owner, UnavailableKind,
-    check_key, extended, not_held, options::check_span, random::Random, sync::AtomicBool,
-    wait::whole_ms,
+    check_key, extended, fork::unshared_random, not_held, options::check_span, random::Random,
+    sync::AtomicBool, wait::whole_ms,
 };
 
 /// The handle of a driver. Dropping it ends the driver once everything is sent, or after a request
@@ -35,6 +36,7 @@ pub(crate) struct Client<B: Backend> {
     pub(super) owner: Arc<Owner>,
     pub(super) random: Random,
     ids: AtomicU64,
+    pub(super) opener: Opener,
     closed: AtomicBool,
     pub(super) shared: Arc<Shared>,
     status: watch::Receiver<B::Status>,
@@ -60,15 +62,16 @@ impl<B: Backend> Client<B> {
         let (mail, received) = mailbox(profile.requests_max);
         let shared = Arc::new(Shared::default());
         let (status, shown) = watch::channel(B::Status::default());
-        let jitter = seed.unwrap_or_else(rand::random);
+        let jitter = seed.unwrap_or_else(unshared_random);
         let driver = Driver::new(backend, clock.clone(), received, shared.clone(), status, jitter);
         let client = Self {
             profile,
             clock,
             mail,
             owner: Arc::new(owner),
-            random: seed.map_or(Random::System, Random::seeded),
+            random: seed.map_or_else(Random::system, Random::seeded),
             ids: AtomicU64::new(1),
+            opener: Opener::this_process(),
             closed: AtomicBool::new(false),
             shared,
             status: shown,
@@ -79,7 +82,7 @@ impl<B: Backend> Client<B> {
 
     /// Runs the driver of this handle, as a task.
     pub(crate) fn run(&self, driver: Driver<B>) -> impl Future<Output = ()> + Send + use<B> {
-        self.turns.run(driver)
+        self.opener.bind(self.turns.run(driver))
     }
 
     pub(crate) async fn unlock(&self, lock: &Lock) -> Result<(), Error> {
@@ -168,6 +171,10 @@ impl<B: Backend> Client<B> {
 
     /// Frees a lock without waiting: no runtime is needed, and nothing blocks or panics.
     pub(crate) fn release(&self, lock: &Lock) {
+        if !self.opener.is_this_process() {
+            // Its mutexes may have been locked in the fork.
+            return;
+        }
         self.shared.holds.lose(lock);
         if check_key(lock.key()).is_err() {
             // Nothing was ever granted under such a key.
@@ -205,6 +212,9 @@ impl<B: Backend> Client<B> {
     }
 
     pub(crate) async fn close(&self) {
+        if !self.opener.is_this_process() {
+            return;
+        }
         self.closed.store(true, Ordering::Release);
         let watched = self.shared.holds.lose_all();
         self.mail.end(Mail { call: Call::Close { watched }, reply: None });
@@ -231,7 +241,15 @@ impl<B: Backend> Client<B> {
         check_span("duration", duration, DURATION_MIN, self.profile.lease_max)
     }
 
+    /// Checks that this process opened the handle, and that it has not ended.
     pub(crate) fn check_open(&self) -> Result<(), Error> {
+        if !self.opener.is_this_process() {
+            return Err(Failure::Forked(self.opener.id()).to_error());
+        }
+        self.check_running()
+    }
+
+    pub(super) fn check_running(&self) -> Result<(), Error> {
         if self.closed.load(Ordering::Acquire) || self.mail.is_closed() {
             return Err(self.end_error());
         }

@@ -39,7 +39,7 @@ impl<B: Backend> Client<B> {
                         // Rare, and long enough to make the future of every lock longer.
                         Box::pin(self.extended_to_half(&lock, now, &call)).await?
                     };
-                    self.check_open()?;
+                    self.check_running()?;
                     if let Some(lock) = lock {
                         let taken = delivery.take();
                         pending.disarm();
@@ -47,7 +47,7 @@ impl<B: Backend> Client<B> {
                             return Ok(lock);
                         }
                         // It was lost before it was read: with the handle, or with what granted it.
-                        self.check_open()?;
+                        self.check_running()?;
                     } else if late_grants == LATE_GRANTS_MAX {
                         return Err(Error::TimedOut(None));
                     } else {
@@ -122,7 +122,7 @@ impl<B: Backend> Client<B> {
         let wake = self.clock.now().after(self.random.between(least, most));
         let over = limit.filter(|limit| wake >= *limit);
         self.clock.sleep_until(over.unwrap_or(wake)).await;
-        self.check_open()?;
+        self.check_running()?;
         over.map_or(Ok(()), |_| Err(Error::TimedOut(None)))
     }
 }

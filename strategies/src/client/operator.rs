@@ -54,6 +54,7 @@ impl<B: Backend> Operator for Client<B> {
     ) -> Result<ForcedUnlock, Error> {
         check_key(key)?;
         check_reason(reason)?;
+        self.check_open()?;
         let limit = self.clock.now().after(self.profile.request_timeout);
         while self.clock.now() < limit {
             self.catch_up(key, limit).await?;

@@ -69,7 +69,9 @@ impl<B: Backend> Drop for Pending<'_, B> {
         if planted!(CancelLeavesWaiter) {
             return;
         }
-        if let Some(call) = self.undo.take() {
+        if let Some(call) = self.undo.take()
+            && self.client.opener.is_this_process()
+        {
             // Full: twice the capacity is released at once, and the lease's end frees the key.
             let _ = self.client.send_now(call);
         }

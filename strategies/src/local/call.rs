@@ -66,7 +66,7 @@ impl<'a> Call<'a> {
         options: LockOptions,
     ) -> Result<(Self, Look), Error> {
         let mut access = shards.access(&key)?;
-        let (nonce, sent) = (Nonce::random(), access.now);
+        let (nonce, sent) = (Nonce::masked(&[0; 10]), access.now);
         let until = wait_until(sent, options.get_max_wait());
         let mut call = Self { shards, key, options, nonce, sent, until, notify: None };
         let look = call.send(&mut access)?;
@@ -132,7 +132,7 @@ impl<'a> Call<'a> {
             // It was granted, and its lease ended before this check.
             None if over => Err(Error::TimedOut(None)),
             None => {
-                self.nonce = Nonce::random();
+                self.nonce = Nonce::masked(&[0; 10]);
                 self.send(&mut access)
             }
         }

@@ -14,6 +14,7 @@ use crate::{
         driver::Driver,
         handle::{Client, check_runtime},
     },
+    fork::unshared_random,
 };
 
 fn unavailable(error: ChannelError) -> Error {
@@ -54,7 +55,7 @@ impl Member {
         options: MemberOptions,
         policy: Policy,
     ) -> (Self, Driver<Backend>) {
-        let seed = options.seed.unwrap_or_else(rand::random);
+        let seed = options.seed.unwrap_or_else(unshared_random);
         let backend = Backend::new(channel, &options, policy, seed);
         let owner = options.owner.unwrap_or_else(|| Owner::this_process(None));
         Self::new(backend, options.clock, owner, options.seed)
@@ -62,6 +63,7 @@ impl Member {
 
     /// Completes once this member votes, in a group that has a leader.
     pub(crate) async fn ready(&self) -> Result<(), Error> {
+        self.check_open()?;
         let mut status = self.status();
         let ready = status.wait_for(|state| state.status.ready).await;
         ready.map(|_| ()).map_err(|_| self.end_error())
@@ -69,7 +71,10 @@ impl Member {
 
     /// The state of the group, as far as this member knows it.
     pub(crate) fn group_status(&self) -> MemberStatus {
-        self.status().borrow().status.clone()
+        match self.check_open() {
+            Ok(()) => self.status().borrow().status.clone(),
+            Err(_) => MemberStatus::default(),
+        }
     }
 
     pub(crate) fn sizes(&self) -> Result<MemberSizes, Error> {
