@@ -10,6 +10,8 @@ use redis::{ErrorKind, RedisError};
 pub enum Attempt {
     /// The server does not speak the protocol.
     NotRedis,
+    /// The server does not know `HELLO 3`.
+    NoResp3,
     /// The server requires a password.
     NoPassword,
     /// The server refused the user name or the password.
@@ -27,7 +29,12 @@ pub enum Attempt {
     Failed,
 }
 
+/// What to do about [`Attempt::NoResp3`].
+pub const NO_RESP3: &str = "does not know HELLO 3 (RESP3): expected a Redis 7 or later; a proxy before \
+                            it cannot be used, give the address of the Redis itself";
+
 const NO_DATABASE: &str = "DB index is out of range";
+const ONE_DATABASE: &str = "SELECT is not allowed in cluster mode";
 const TOO_MANY_CLIENTS: &str = "max number of clients";
 
 impl Attempt {
@@ -46,6 +53,7 @@ impl Attempt {
             Some("NOAUTH") => return Self::NoPassword,
             // Redis' own text, which has no part of the request.
             _ if error.detail() == Some(NO_DATABASE) => ("SELECT", NO_DATABASE, true),
+            _ if error.detail() == Some(ONE_DATABASE) => ("SELECT", ONE_DATABASE, true),
             Some("WRONGPASS") => return Self::WrongPassword,
             None if error.kind() == ErrorKind::AuthenticationFailed => return Self::WrongPassword,
             _ if error.detail().is_some_and(|it| it.starts_with(TOO_MANY_CLIENTS)) => {
@@ -54,9 +62,10 @@ impl Attempt {
             Some("DENIED") => {
                 ("HELLO", "DENIED: it is in protected mode; set a password there", true)
             }
+            // Redis has no other error of this code for a login, and a proxy has no other code.
+            None | Some("ERR" | "NOPROTO") => return Self::NoResp3,
             // Not the server's text, which may quote the command with its password.
             Some(code) => ("HELLO", code, !is_passing(code)),
-            None => ("HELLO", error.category(), true),
         };
         Self::Refused { command, reason: reason.to_owned(), permanent }
     }

@@ -87,16 +87,17 @@ impl TlsClient {
         let config = match &files.cert {
             None => builder.with_no_client_auth(),
             Some((cert, key)) => {
-                let chain = files::certificates(&files::read(files::CERT, cert)?)?;
+                let cert = files::read(files::CERT, cert)?;
+                let chain = files::certificates(&cert)?;
                 let key = files::read_private(files::KEY, key)?;
                 builder
                     .with_client_auth_cert(chain, files::key(&key)?)
-                    .map_err(|error| files::misfit(&key, &error))?
+                    .map_err(|error| files::misfit(&cert, &key, &error))?
             }
         };
         let expected = match files.ca {
-            Some(_) => "not signed by one of tls_ca",
-            None => "it is none of this system's",
+            Some(_) => "not signed by one of tls_ca, or sent without its intermediate authorities",
+            None => "it is none of this system's; tls_ca is the file of another",
         };
         Ok(Self { config: Arc::new(config), expected })
     }

@@ -6,17 +6,20 @@
 
 use std::{
     fs,
-    net::Ipv4Addr,
+    net::{Ipv4Addr, SocketAddr},
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Stdio},
+    time::Duration,
 };
 
 use gaggle_channels::{
     ChannelError, NodeName, Tcp, TcpOptions,
-    testing::Certificates,
+    testing::{Certificates, free_port},
     tls::{TlsClient, TlsFiles, TlsKeys, Validity},
 };
+
+use tokio::{net::TcpStream, time::sleep};
 
 /// A self-signed certificate and its key, made by `openssl`.
 fn self_signed(directory: &Certificates, name: &str, authority: bool) -> (PathBuf, PathBuf) {
@@ -41,6 +44,11 @@ fn made(
         .expect("openssl is installed");
     assert!(made.status.success(), "{made:?}");
     (cert, key)
+}
+
+fn openssl(arguments: &[&str]) {
+    let done = Command::new("openssl").args(arguments).output().expect("openssl is installed");
+    assert!(done.status.success(), "{arguments:?}: {done:?}");
 }
 
 /// The option and the problem.
@@ -81,6 +89,144 @@ fn unusable_files_are_refused_by_option_and_cure() {
     let (field, shown) = refused(&own(&leaf, &leaf_key));
     assert_eq!(field, "tls_key");
     assert!(shown.contains(&format!("chmod 600 {}", leaf_key.display())), "{shown}");
+}
+
+/// Each kind of file that `openssl` writes, where PEM of a certificate or of a key is expected.
+#[test]
+fn file_of_another_kind_is_named_with_its_cure() {
+    let directory = Certificates::new();
+    let (cert, key) = self_signed(&directory, "leaf", false);
+    fs::set_permissions(&cert, fs::Permissions::from_mode(0o600)).unwrap();
+    let path = |name: &str| directory.path(name);
+    let text = |path: &Path| path.to_str().unwrap().to_owned();
+    let [cert_text, key_text] = [&cert, &key].map(|path| text(path));
+    let made = |name: &str, arguments: &str| {
+        let made = text(&path(name));
+        let arguments = arguments.replace("CERT", &cert_text).replace("KEY", &key_text);
+        let arguments: Vec<&str> = arguments.split(' ').chain(["-out", &made]).collect();
+        openssl(&arguments);
+        fs::set_permissions(&made, fs::Permissions::from_mode(0o600)).unwrap();
+        path(name)
+    };
+    let own = |cert: &PathBuf, key: &PathBuf| TlsFiles::default().cert(cert, key);
+    let rsa = made("rsa.pem", "genrsa -traditional 2048");
+    let old = format!("rsa -in {} -aes128 -passout pass:x", text(&rsa));
+    let version_1 = made("request.pem", "req -new -key KEY -subj /CN=test");
+    let version_1 = format!("x509 -req -in {} -signkey KEY", text(&version_1));
+    let p12 = "pkcs12 -export -in CERT -inkey KEY -passout pass:x";
+    let foreign = "ecparam -name secp521r1 -genkey -noout";
+    for (files, option, problem) in [
+        (
+            own(&made("c.der", "x509 -in CERT -outform DER"), &key),
+            "tls_cert",
+            "openssl x509 -inform DER",
+        ),
+        (
+            own(&made("c.p12", p12), &key),
+            "tls_cert",
+            "it is PKCS #12: expected PEM, as `openssl pkcs12",
+        ),
+        (own(&path("request.pem"), &key), "tls_cert", "it is a certificate request: expected the"),
+        (own(&key, &key), "tls_cert", "it has a private key: expected a certificate"),
+        (own(&made("v1.pem", &version_1), &key), "tls_cert", "X.509 version 1: expected version 3"),
+        (
+            own(&cert, &made("k.der", "pkey -in KEY -outform DER")),
+            "tls_key",
+            "openssl pkey -inform DER",
+        ),
+        (
+            own(&cert, &made("r.der", &format!("rsa -in {} -outform DER", text(&rsa)))),
+            "tls_key",
+            "it is DER",
+        ),
+        (own(&cert, &path("c.p12")), "tls_key", "-nocerts -noenc` writes it"),
+        (
+            own(&cert, &made("e.pem", "pkey -in KEY -aes128 -passout pass:x")),
+            "tls_key",
+            "it is encrypted: ",
+        ),
+        (
+            own(&cert, &made("old.pem", &format!("{old} -traditional"))),
+            "tls_key",
+            "without a passphrase, as",
+        ),
+        (own(&cert, &cert), "tls_key", "it has a certificate: expected its private key"),
+        (
+            own(&cert, &made("p521.pem", foreign)),
+            "tls_key",
+            "expected a key of Ed25519, ECDSA P-256",
+        ),
+        (own(&cert, &rsa), "tls_key", "the key is not that of tls_cert"),
+    ] {
+        let (field, shown) = refused(&files);
+        assert_eq!(field, option, "{files:?}: {shown}");
+        assert!(shown.contains(problem), "{problem}: {shown}");
+    }
+}
+
+/// Why a client refuses a server that has this certificate.
+async fn refused_server(cert: &Path, key: &Path, files: TlsFiles) -> Result<(), String> {
+    let at = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+    let mut server = Command::new("openssl")
+        .args(["s_server", "-quiet", "-accept", &at.to_string(), "-cert"])
+        .args([cert, Path::new("-key"), key])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("openssl is installed");
+    let stream = loop {
+        match TcpStream::connect(at).await {
+            Ok(stream) => break stream,
+            Err(_) => assert!(server.try_wait().unwrap().is_none(), "{cert:?}"),
+        }
+        sleep(Duration::from_millis(5)).await;
+    };
+    let connected = TlsClient::new(&files).unwrap().connect("localhost", stream).await;
+    server.kill().unwrap();
+    server.wait().unwrap();
+    connected.map(drop).map_err(|error| error.to_string())
+}
+
+/// Each certificate is its own authority.
+#[tokio::test]
+async fn certificate_of_a_server_is_refused_with_its_cure() {
+    let directory = Certificates::new();
+    let name = ["-addext", "subjectAltName=DNS:localhost"];
+    let of = |file: &str, authority: bool, arguments: &[&str]| {
+        made(&directory, file, authority, arguments)
+    };
+    let version_1 = || {
+        let (_, key) = of("v1", false, &[]);
+        let [request, cert] = ["v1.csr", "v1.pem"].map(|name| directory.path(name));
+        let [request, cert_text, key_text] =
+            [&request, &cert, &key].map(|path| path.to_str().unwrap());
+        openssl(&["req", "-new", "-key", key_text, "-subj", "/CN=localhost", "-out", request]);
+        openssl(&["x509", "-req", "-in", request, "-signkey", key_text, "-out", cert_text]);
+        (cert, key)
+    };
+    let (good, key) = of("good", false, &name);
+    refused_server(&good, &key, TlsFiles::default().ca(&good)).await.unwrap();
+    for ((cert, key), ca, problem) in [
+        (of("ca", true, &name), None, "CA:TRUE) used as one's own: expected one that"),
+        (version_1(), None, "X.509 version 1: expected version 3 with a subjectAltName"),
+        (
+            of("nameless", false, &[]),
+            None,
+            "no name: expected a subjectAltName, a common name does",
+        ),
+        (
+            (good.clone(), key.clone()),
+            Some(directory.path("nameless.pem")),
+            "not signed by one of tls_ca",
+        ),
+    ] {
+        let files = TlsFiles::default().ca(ca.as_ref().unwrap_or(&cert));
+        let shown = refused_server(&cert, &key, files).await.unwrap_err();
+        assert!(shown.contains(problem), "{problem}: {shown}");
+    }
+    let unknown = refused_server(&good, &key, TlsFiles::default()).await.unwrap_err();
+    assert!(unknown.ends_with("none of this system's; tls_ca is the file of another"), "{unknown}");
 }
 
 #[test]

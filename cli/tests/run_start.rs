@@ -42,6 +42,15 @@ fn max_wait_bounds_connecting() {
     kill_process(pid(&redis.pid().unwrap().to_string()), Signal::CONT).unwrap();
 }
 
+#[cfg(feature = "tls")]
+#[test]
+fn try_names_a_server_without_tls() {
+    let redis = RedisServer::start();
+    let url = redis.url().replacen("redis", "rediss", 1);
+    let (code, _, err) = finish(gaggle(&url, &["--try", "k", "--", "true"]));
+    assert!(code == Some(122) && err.contains("write redis in place of rediss"), "{err}");
+}
+
 #[test]
 fn wait_is_printed_as_given() {
     let redis = RedisServer::start();

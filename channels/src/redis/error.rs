@@ -6,7 +6,7 @@ use redis::RedisError;
 
 use crate::{
     ChannelError,
-    redis_error::{Attempt, is_passing, reason},
+    redis_error::{Attempt, NO_RESP3, is_passing, reason},
 };
 
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -25,6 +25,8 @@ pub(super) enum ConnectionError {
     Timeout { address: String },
     #[error("the server at {address} is no Redis: its reply does not parse")]
     NotRedis { address: String },
+    #[error("the server at {address} {NO_RESP3}")]
+    NoResp3 { address: String },
     #[error("Redis at {address} requires a password: write :PASSWORD@ before the host")]
     NoPassword { address: String },
     #[error("Redis at {address} refused the user name or the password")]
@@ -42,6 +44,7 @@ impl ConnectionError {
     pub(super) fn of_attempt(address: String, error: &RedisError) -> Self {
         match Attempt::of(error) {
             Attempt::NotRedis => Self::NotRedis { address },
+            Attempt::NoResp3 => Self::NoResp3 { address },
             Attempt::NoPassword => Self::NoPassword { address },
             Attempt::WrongPassword => Self::WrongPassword { address },
             Attempt::Refused { reason, permanent, .. } => {

@@ -13,7 +13,10 @@ use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem, pem::PemObject},
 };
 
-use super::{provider, reason::of_certificate};
+use super::{
+    provider,
+    reason::{self, KEYS},
+};
 use crate::ChannelError;
 
 pub(super) const CA: &str = "tls_ca";
@@ -34,6 +37,26 @@ pub(super) struct File {
 impl File {
     pub(super) fn invalid(&self, problem: &str) -> ChannelError {
         invalid(self.option, format!("{}: {problem}", self.path.display()))
+    }
+
+    fn has(&self, text: &str) -> bool {
+        self.bytes.windows(text.len()).any(|bytes| bytes == text.as_bytes())
+    }
+
+    /// Whether it is a sequence that begins with an integer or a sequence, as certificates and keys
+    /// do.
+    fn is_der(&self) -> bool {
+        matches!(
+            self.bytes[..],
+            [0x30, ..=0x7f, 2, ..]
+                | [0x30, 0x81, _, 2 | 0x30, ..]
+                | [0x30, 0x82, _, _, 2 | 0x30, ..]
+        )
+    }
+
+    /// Whether it begins with its version, 3.
+    fn is_pkcs12(&self) -> bool {
+        matches!(self.bytes[..], [0x30, 0x82, _, _, 2, 1, 3, ..])
     }
 }
 
@@ -72,9 +95,7 @@ pub(super) fn read_private(option: &'static str, path: &Path) -> Result<File, Ch
 pub(super) fn roots(file: &File) -> Result<Arc<RootCertStore>, ChannelError> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(file)? {
-        roots
-            .add(certificate)
-            .map_err(|error| file.invalid(&format!("it has a malformed certificate: {error}")))?;
+        roots.add(certificate).map_err(|error| file.invalid(&reason::of(&error)))?;
     }
     Ok(Arc::new(roots))
 }
@@ -114,24 +135,66 @@ pub(super) fn certificates(file: &File) -> Result<Vec<CertificateDer<'static>>, 
         CertificateDer::pem_slice_iter(&file.bytes).collect();
     match certificates {
         Ok(certificates) if !certificates.is_empty() => Ok(certificates),
-        Ok(_) => Err(file.invalid("it has no certificate in PEM form (BEGIN CERTIFICATE)")),
-        Err(error) => Err(file.invalid(&format!("it is malformed PEM: {error}"))),
+        found => Err(file.invalid(&instead_of_certificate(file, found.err()))),
     }
 }
 
 pub(super) fn key(file: &File) -> Result<PrivateKeyDer<'static>, ChannelError> {
-    PrivateKeyDer::from_pem_slice(&file.bytes).map_err(|error| match error {
-        pem::Error::NoItemsFound => file
-            .invalid("it has no private key in PEM form (BEGIN PRIVATE KEY), or an encrypted one"),
-        error => file.invalid(&format!("it is malformed PEM: {error}")),
-    })
+    PrivateKeyDer::from_pem_slice(&file.bytes)
+        .map_err(|error| file.invalid(&instead_of_key(file, &error)))
+}
+
+fn instead_of_certificate(file: &File, error: Option<pem::Error>) -> String {
+    let shown = file.path.display();
+    match error {
+        _ if file.is_pkcs12() => format!(
+            "it is PKCS #12: expected PEM, as `openssl pkcs12 -in {shown} -nokeys` writes it"
+        ),
+        _ if file.is_der() => {
+            format!("it is DER: expected PEM, as `openssl x509 -inform DER -in {shown}` writes it")
+        }
+        _ if file.has("CERTIFICATE REQUEST-----") => {
+            "it is a certificate request: expected the certificate that an authority makes of it"
+                .into()
+        }
+        None | Some(pem::Error::NoItemsFound) if file.has("PRIVATE KEY-----") => {
+            "it has a private key: expected a certificate in PEM form (BEGIN CERTIFICATE)".into()
+        }
+        None | Some(pem::Error::NoItemsFound) => {
+            "it has no certificate in PEM form (BEGIN CERTIFICATE)".into()
+        }
+        Some(error) => format!("it is malformed PEM: {error}"),
+    }
+}
+
+fn instead_of_key(file: &File, error: &pem::Error) -> String {
+    let shown = file.path.display();
+    match error {
+        _ if file.has("BEGIN ENCRYPTED PRIVATE KEY-----") || file.has("Proc-Type: 4,ENCRYPTED") => {
+            format!(
+                "it is encrypted: expected a key without a passphrase, as `openssl pkey -in \
+                 {shown}` writes it"
+            )
+        }
+        _ if file.is_pkcs12() => format!(
+            "it is PKCS #12: expected PEM, as `openssl pkcs12 -in {shown} -nocerts -noenc` writes it"
+        ),
+        _ if file.is_der() => {
+            format!("it is DER: expected PEM, as `openssl pkey -inform DER -in {shown}` writes it")
+        }
+        pem::Error::NoItemsFound if file.has("BEGIN CERTIFICATE-----") => {
+            "it has a certificate: expected its private key in PEM form (BEGIN PRIVATE KEY)".into()
+        }
+        pem::Error::NoItemsFound => "it has no private key in PEM form (BEGIN PRIVATE KEY)".into(),
+        error => format!("it is malformed PEM: {error}"),
+    }
 }
 
 /// The error for a key that rustls refused together with its certificate.
-pub(super) fn misfit(key: &File, error: &Error) -> ChannelError {
+pub(super) fn misfit(cert: &File, key: &File, error: &Error) -> ChannelError {
     match error {
         Error::InconsistentKeys(_) => key.invalid("the key is not that of tls_cert"),
-        Error::InvalidCertificate(error) => invalid(CERT, of_certificate(error)),
-        error => key.invalid(&error.to_string()),
+        Error::InvalidCertificate(_) => cert.invalid(&reason::of(error)),
+        error => key.invalid(&format!("expected a key of {KEYS}: {error}")),
     }
 }

@@ -6,9 +6,7 @@ use rustls::{
     ClientConfig, Error, RootCertStore, ServerConfig,
     client::{Resumption, WebPkiServerVerifier, danger::ServerCertVerifier, verify_server_name},
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime},
-    server::{
-        NoServerSessionStorage, ParsedCertificate, WebPkiClientVerifier, danger::ClientCertVerifier,
-    },
+    server::{ParsedCertificate, WebPkiClientVerifier, danger::ClientCertVerifier},
     version::TLS13,
 };
 
@@ -113,7 +111,7 @@ impl Member {
             [ca, cert, key] => {
                 let (roots, chain) = (files::roots(ca)?, files::certificates(cert)?);
                 let sides = sides(&roots, chain.clone(), files::key(key)?)
-                    .map_err(|error| files::misfit(key, &error))?;
+                    .map_err(|error| files::misfit(cert, key, &error))?;
                 verify(&roots, &chain, &own).map_err(|error| cert.invalid(&reason::of(&error)))?;
                 Ok(sides)
             }
@@ -200,7 +198,7 @@ fn sides(
         .with_root_certificates(roots.clone())
         .with_client_auth_cert(chain, key)?;
     // Every connection proves its name: a session that goes on would outlive a certificate.
-    server.session_storage = Arc::new(NoServerSessionStorage {});
+    // Without a ticket no client can resume one.
     server.send_tls13_tickets = 0;
     client.resumption = Resumption::disabled();
     Ok(Sides { server: Arc::new(server), client: Arc::new(client) })
@@ -224,4 +222,59 @@ fn verify(
         .verify_server_cert(certificate, issuers, name, &[], now)?;
     client_verifier(roots).verify_client_cert(certificate, issuers, now)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // a test that meets an error has failed
+
+    use rustls::{ClientConnection, HandshakeKind, ServerConnection};
+
+    use super::*;
+    use crate::testing::Certificates;
+
+    /// Shakes hands twice. Returns the kind of the second handshake, and the tickets that the client
+    /// has received in the first.
+    fn second_handshake(
+        client: &Arc<ClientConfig>,
+        server: &Arc<ServerConfig>,
+    ) -> (HandshakeKind, u32) {
+        let name = ServerName::try_from("a.member.c.gaggle").unwrap();
+        let shaken = || {
+            let mut client = ClientConnection::new(client.clone(), name.clone()).unwrap();
+            let mut server = ServerConnection::new(server.clone()).unwrap();
+            loop {
+                let (mut there, mut back) = (Vec::new(), Vec::new());
+                client.write_tls(&mut there).unwrap();
+                server.read_tls(&mut &*there).unwrap();
+                server.process_new_packets().unwrap();
+                server.write_tls(&mut back).unwrap();
+                client.read_tls(&mut &*back).unwrap();
+                client.process_new_packets().unwrap();
+                if there.is_empty() && back.is_empty() {
+                    return (client.handshake_kind().unwrap(), client.tls13_tickets_received());
+                }
+            }
+        };
+        let (_, tickets) = shaken();
+        (shaken().0, tickets)
+    }
+
+    /// Each connection proves its name, also to a peer that would resume a session.
+    #[test]
+    fn session_is_never_resumed() {
+        let certificates = Certificates::new();
+        certificates.issue_members("c", &["a"]);
+        let name = NodeName::new("a").unwrap();
+        let member = Member::new(certificates.keys("a"), "c".into(), name).unwrap();
+        let Sides { server, client } = member.sides(&member.read().unwrap()).unwrap();
+        let mut resuming = ClientConfig::clone(&client);
+        resuming.resumption = Resumption::in_memory_sessions(8);
+        let mut issuing = ServerConfig::clone(&server);
+        issuing.send_tls13_tickets = 2;
+        let (resuming, issuing) = (Arc::new(resuming), Arc::new(issuing));
+        assert_eq!(second_handshake(&resuming, &issuing), (HandshakeKind::Resumed, 2), "it could");
+        assert_eq!(second_handshake(&resuming, &server), (HandshakeKind::Full, 0));
+        assert_eq!(second_handshake(&client, &issuing), (HandshakeKind::Full, 2));
+    }
 }

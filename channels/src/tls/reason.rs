@@ -7,6 +7,18 @@ use rustls::{AlertDescription, CertificateError, Error, pki_types::UnixTime};
 /// The end of the reason where an authority is unknown.
 pub(super) const NOT_OF_CA: &str = "not signed by one of tls_ca, or of another secret";
 
+/// The keys that TLS can use here.
+pub(super) const KEYS: &str = "Ed25519, ECDSA P-256 or P-384, or RSA of 2,048 bits or more";
+
+/// As `openssl req -x509` makes one without further options.
+const OF_AUTHORITY: &str = "certificate of an authority (CA:TRUE) used as one's own: expected one \
+                            that an authority has signed, or a self-signed one made by `openssl \
+                            req -x509` with -addext basicConstraints=critical,CA:FALSE and \
+                            -addext subjectAltName=DNS:NAME";
+/// As `openssl x509 -req` makes one without a file of extensions.
+const OF_VERSION_1: &str = "certificate of X.509 version 1: expected version 3 with a \
+                            subjectAltName, as `openssl x509 -req` makes one with -extfile";
+
 /// Why a TLS connection failed, for a log or an error. Errors of the stream show as they are.
 #[must_use]
 pub fn reason(error: &io::Error) -> String {
@@ -33,6 +45,10 @@ pub(super) fn of(error: &Error) -> String {
 fn of_alert(alert: AlertDescription) -> String {
     let cause = match alert {
         AlertDescription::CertificateExpired => "certificate expired or not valid yet",
+        AlertDescription::UnsupportedCertificate => {
+            "certificate not for this use: its extended key usage lacks clientAuth or serverAuth"
+        }
+        AlertDescription::UnrecognisedName => "it has no certificate for the name that was asked",
         AlertDescription::CertificateRequired => {
             "it requires a certificate: give tls_cert and tls_key"
         }
@@ -65,6 +81,15 @@ pub(super) fn of_certificate(error: &CertificateError) -> String {
         CertificateError::NotValidYetContext { not_before, .. } => {
             format!("certificate valid from {} on: this machine's clock?", date(*not_before))
         }
+        CertificateError::NotValidForNameContext { expected, presented }
+            if presented.is_empty() =>
+        {
+            format!(
+                "certificate is not for {}, but for no name: expected a subjectAltName, a common \
+                 name does not count",
+                expected.to_str()
+            )
+        }
         CertificateError::NotValidForNameContext { expected, presented } => {
             // `DnsName("a.b")` and `IpAddress(127.0.0.1)`.
             let plain = |name: &String| {
@@ -72,14 +97,28 @@ pub(super) fn of_certificate(error: &CertificateError) -> String {
                 inner.trim_matches(['"', ')']).to_owned()
             };
             let presented: Vec<String> = presented.iter().map(plain).collect();
-            let presented = match &presented[..] {
-                [] => "no name".into(),
-                names => names.join(", "),
-            };
+            let presented = presented.join(", ");
             format!("certificate is not for {}, but for {presented}", expected.to_str())
         }
-        CertificateError::Other(other) if other.to_string().contains("CaUsedAsEndEntity") => {
-            "certificate of an authority (CA) used as one's own".into()
+        CertificateError::Other(other) => match other.to_string().as_str() {
+            "CaUsedAsEndEntity" => OF_AUTHORITY.into(),
+            "EndEntityUsedAsCa" => "certificate signed by one that is no authority: expected \
+                                    basicConstraints CA:TRUE in the certificate of its issuer"
+                .into(),
+            "UnsupportedCertVersion" => OF_VERSION_1.into(),
+            "UnsupportedCriticalExtension" => "certificate with an unknown critical extension: \
+                                               expected one without"
+                .into(),
+            other => format!("certificate refused: {other:.200}: expected a new one"),
+        },
+        CertificateError::BadEncoding => {
+            "certificate is malformed: expected X.509 version 3".into()
+        }
+        CertificateError::UnsupportedSignatureAlgorithmContext { .. }
+        | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => {
+            format!(
+                "certificate with an unsupported key or signature: expected {KEYS}, and SHA-256"
+            )
         }
         // A stranger chooses the purposes and algorithms of its certificate.
         CertificateError::InvalidPurposeContext { required, .. } => {

@@ -14,13 +14,12 @@ use tokio::{
 use super::error::ConnectionError;
 use crate::Clock;
 
-/// TLS may take this part of an attempt to connect, so that the rest can show whether the server
-/// speaks it.
+/// TLS may take this part of an attempt to connect.
 #[cfg(feature = "tls")]
 const TLS_PART: u32 = 3;
-/// Then, whether the server replies without TLS.
+/// A TLS handshake that takes longer is accompanied by a test whether the server replies without.
 #[cfg(feature = "tls")]
-const PLAIN_PART: u32 = 10;
+const PLAIN_AFTER: Duration = Duration::from_millis(250);
 
 /// How a URL begins without TLS and with it.
 pub(super) const PLAIN: &str = "redis";
@@ -103,6 +102,15 @@ impl Transport {
         }
     }
 
+    /// Whether a server replies to a command without TLS, if by an error: tried after a while.
+    #[cfg(feature = "tls")]
+    async fn replies_plainly(&self, host: &str, port: u16) -> bool {
+        self.clock.sleep_until(self.clock.now().after(PLAIN_AFTER)).await;
+        let stream = self.look_ups.connect((host.to_owned(), port), self.limit).await;
+        let Ok(stream) = stream else { return false };
+        matches!(first_reply(stream, b"PING\r\n").await, Some(b'+' | b'-'))
+    }
+
     /// Opens a stream. A failure of TLS is a [`ConnectionError`].
     pub(super) async fn open(&self, address: &ConnectionAddr) -> io::Result<Dialed> {
         match address {
@@ -112,20 +120,23 @@ impl Transport {
                 #[cfg(feature = "tls")]
                 if let Some(TlsWay { client, name }) = &self.tls {
                     let name = name.as_ref().unwrap_or(host);
-                    let shaken = self.within(self.limit / TLS_PART, client.connect(name, stream));
-                    return match shaken.await {
-                        Some(Ok(stream)) => Ok((Box::new(stream), None)),
-                        Some(Err(error)) => Err(tls_failed(address, &error)),
-                        // A Redis may wait for the end of what it takes for a command.
+                    let shaken = async {
+                        tokio::select! {
+                            biased;
+                            shaken = client.connect(name, stream) => Some(shaken),
+                            // A Redis may wait for the end of what it takes for a command.
+                            true = self.replies_plainly(host, *port) => None,
+                        }
+                    };
+                    return match self.within(self.limit / TLS_PART, shaken).await {
+                        Some(Some(Ok(stream))) => Ok((Box::new(stream), None)),
+                        Some(Some(Err(error))) => Err(tls_failed(address, &error)),
+                        Some(None) => Err(io::Error::other(ConnectionError::NoTls {
+                            address: shown(address),
+                        })),
                         None => {
-                            let patience = self.limit / PLAIN_PART;
-                            let plain =
-                                self.within(patience, self.is_plain_at(host, *port, patience));
                             let address = shown(address);
-                            Err(io::Error::other(match plain.await {
-                                Some(true) => ConnectionError::NoTls { address },
-                                _ => ConnectionError::TlsSilent { address },
-                            }))
+                            Err(io::Error::other(ConnectionError::TlsSilent { address }))
                         }
                     };
                 }
@@ -141,14 +152,6 @@ impl Transport {
                 Err(io::Error::new(io::ErrorKind::Unsupported, problem))
             }
         }
-    }
-
-    /// Whether a server replies to a command without TLS, if by an error.
-    #[cfg(feature = "tls")]
-    async fn is_plain_at(&self, host: &str, port: u16, limit: Duration) -> bool {
-        let stream = self.look_ups.connect((host.to_owned(), port), limit).await;
-        let Ok(stream) = stream else { return false };
-        matches!(first_reply(stream, b"PING\r\n").await, Some(b'+' | b'-'))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use gaggle_channels::redis_error::{Attempt, is_passing, reason};
+use gaggle_channels::redis_error::{Attempt, NO_RESP3, is_passing, reason};
 use redis::{RedisError, ServerError};
 
 use crate::{Instant, UnavailableKind, client::command::Cause, in_prose, printable::Printable};
@@ -20,6 +20,8 @@ pub(crate) enum ConnectionError {
     Refused { address: String, command: &'static str, reason: String, permanent: bool },
     #[error("the server at {address} is no Redis: its reply does not parse")]
     NotRedis { address: String },
+    #[error("the server at {address} {NO_RESP3}")]
+    NoResp3 { address: String },
     #[error("Redis at {address} requires a password: write :PASSWORD@ before the host")]
     NoPassword { address: String },
     #[error("Redis at {address} refused the user name or the password")]
@@ -210,6 +212,7 @@ pub(super) fn of_attempt(address: String, error: &RedisError) -> ConnectionError
     }
     match Attempt::of(error) {
         Attempt::NotRedis => ConnectionError::NotRedis { address },
+        Attempt::NoResp3 => ConnectionError::NoResp3 { address },
         Attempt::NoPassword => ConnectionError::NoPassword { address },
         Attempt::WrongPassword => ConnectionError::WrongPassword { address },
         Attempt::Refused { command, reason, permanent } => {
@@ -234,9 +237,18 @@ pub(super) fn is_unknown_command(error: &ServerError) -> bool {
 }
 
 pub(super) fn server_reason(error: &ServerError) -> String {
-    match error.details() {
+    match error.details().map(without_script) {
         Some(details) => format!("{} {}", error.code(), Printable(details)),
         None => error.code().to_owned(),
+    }
+}
+
+/// Leaves out which script was refused in which line: `script: f0e1…, on @user_script:7.`
+fn without_script(details: &str) -> &str {
+    let is_hash = |rest: &str| rest.bytes().take_while(u8::is_ascii_hexdigit).count() == 40;
+    match details.split_once(" script: ") {
+        Some((text, rest)) if is_hash(rest) => text.trim_end_matches([',', '.']),
+        _ => details,
     }
 }
 
@@ -244,12 +256,37 @@ pub(super) fn server_reason(error: &ServerError) -> String {
 mod tests {
     use super::*;
 
+    /// The server's text may quote the password.
     #[test]
-    fn refusal_shows_the_code_and_no_text() {
+    fn refusal_shows_no_text_of_the_server() {
         let text = "unknown command 'HELLO', with args beginning with: '3' 'AUTH' 'me' 'hunter2'";
-        let error = redis::make_extension_error("ERR".into(), Some(text.into()));
+        let expected = "the server at here:6379 does not know HELLO 3 (RESP3): expected a Redis 7 ";
+        for (code, text) in [("ERR", text), ("ERR", "invalid request"), ("NOPROTO", "hunter2")] {
+            let error = redis::make_extension_error(code.into(), Some(text.into()));
+            let error = of_attempt("here:6379".into(), &error);
+            assert!(error.to_string().starts_with(expected), "{error}");
+            assert!(!error.to_string().contains("hunter2"), "{error}");
+            assert_eq!(error.kind(), UnavailableKind::Misconfigured);
+        }
+        let error = redis::make_extension_error("NOPERM".into(), Some(text.into()));
         let shown = of_attempt("here:6379".into(), &error).to_string();
-        assert_eq!(shown, "Redis at here:6379 refused HELLO: ERR");
+        assert_eq!(shown, "Redis at here:6379 refused HELLO: NOPERM");
+    }
+
+    #[test]
+    fn reason_names_no_script() {
+        let hash = "6b1bf486c81ceb7edf3c093f4c48582e38c0e791";
+        let details =
+            format!("No permissions to run 'pexpire', script: {hash}, on @user_script:9.");
+        let reason = |details: &str| {
+            let reply = format!("-NOPERM {details}\r\n");
+            match redis::parse_redis_value(reply.as_bytes()) {
+                Ok(redis::Value::ServerError(error)) => server_reason(&error),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(reason(&details), "NOPERM No permissions to run 'pexpire'");
+        assert_eq!(reason("no script: none"), "NOPERM no script: none");
     }
 
     #[test]

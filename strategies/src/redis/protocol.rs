@@ -211,7 +211,8 @@ fn node(value: Value) -> Read<Node> {
         return Err("host");
     }
     let port = number(parts.next())?.try_into().map_err(|_| "port")?;
-    Ok((host.filter(|host| !host.is_empty()), port))
+    // An unknown endpoint is that at which the node was asked.
+    Ok((host.filter(|host| !matches!(host.as_str(), "" | "?")), port))
 }
 
 /// A force-unlock, as published to all processes.

@@ -2,7 +2,7 @@
 
 use std::{io, time::Duration};
 
-use gaggle_channels::redis_error::{Attempt, reason};
+use gaggle_channels::redis_error::{Attempt, NO_RESP3, reason};
 use redis::{ConnectionAddr, RedisConnectionInfo, Value};
 
 use super::{
@@ -105,6 +105,7 @@ async fn named(
                 ConnectionError::Refused { address: shown(), command, reason, permanent: false }
             }
             Attempt::Refused { reason, .. } => refused(reason),
+            Attempt::NoResp3 => refused(format!("it {NO_RESP3}")),
             Attempt::NoPassword => refused("NOAUTH".into()),
             Attempt::WrongPassword => refused("it refused the user name or the password".into()),
             Attempt::NotRedis | Attempt::Failed => unreachable(reason(&error)),
