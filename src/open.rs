@@ -110,7 +110,7 @@ use crate::Locker;
 /// let wrong = gaggle::open("redis://localhost?queue=lifo").await.unwrap_err();
 /// assert_eq!(
 ///     wrong.to_string(),
-///     "option queue: it is not fifo or none; \
+///     "option queue: expected fifo or none, not \"lifo\"; \
 ///      for example: redis://127.0.0.1:6379/0?queue=fifo&namespace=gaggle"
 /// );
 /// # Ok(())
@@ -119,8 +119,8 @@ use crate::Locker;
 ///
 /// # Errors
 ///
-/// [`OpenError`] says why the URL is invalid, with a valid example. It has no text of the URL but
-/// paths of files, because other text may be a part of a password. Or it says why the strategy did
+/// [`OpenError`] says why the URL is invalid, with a valid example. It shows names and
+/// values of options and paths of files, and no other text of the URL: that may be a password. Or it says why the strategy did
 /// not open, as [`Error::Unavailable`] outside a tokio runtime.
 ///
 /// # Panics

@@ -7,8 +7,9 @@ use gaggle_strategies::Error;
 
 /// Why a URL was not opened, with a valid example.
 ///
-/// It contains no part of the URL but the names of known options, and the paths of files that could
-/// not be used: any other text of an invalid URL may be a part of a password. `Debug` prints the
+/// It contains no part of the URL but names and values of options, and the paths of files that could
+/// not be used: other text of an invalid URL may be a part of a password. In a URL with an option
+/// that holds a password, only the names of known options are shown. `Debug` prints the
 /// same sentence, because that is how a `main` that returns the error shows it.
 #[non_exhaustive]
 #[derive(thiserror::Error)]
@@ -47,7 +48,7 @@ pub enum OpenError {
     UnknownOption {
         /// The scheme.
         scheme: &'static str,
-        /// Its name, if another scheme has an option of that name; else its number in the URL.
+        /// Its name, if it looks like one; else its number in the URL.
         option: String,
         /// The options that the scheme has.
         allowed: &'static [&'static str],
@@ -60,7 +61,7 @@ pub enum OpenError {
     InvalidOption {
         /// The option.
         option: &'static str,
-        /// The reason, without the value.
+        /// The reason, with the value if that can be no part of a password.
         problem: String,
         /// A valid URL.
         example: &'static str,

@@ -7,16 +7,21 @@ use percent_encoding::percent_decode_str;
 use super::scheme::{Kind, Scheme};
 use crate::OpenError;
 
+/// The longest name or value of an option that an error shows.
+const SHOWN_BYTES_MAX: usize = 32;
+
 /// The options of one URL, percent-decoded, each known to the scheme and given once.
 pub(super) struct Options {
     pub(super) scheme: &'static Scheme,
     values: BTreeMap<&'static str, String>,
+    /// Whether errors show names and values.
+    is_shown: bool,
 }
 
 impl Options {
     /// Splits `a=1&b=2`. A plus sign is a plus sign.
     pub(super) fn parse(scheme: &'static Scheme, query: &str) -> Result<Self, OpenError> {
-        let mut values = BTreeMap::new();
+        let (mut values, mut is_shown) = (BTreeMap::new(), true);
         for (number, pair) in (1..).zip(query.split('&').filter(|pair| !pair.is_empty())) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let name = decode(name).ok_or_else(|| scheme.invalid_url("an option is no UTF-8"))?;
@@ -25,14 +30,24 @@ impl Options {
                 return Err(scheme.invalid("replicate", problem));
             }
             let Some(option) = scheme.options.iter().find(|option| **option == name) else {
-                return Err(scheme.unknown_option(&name, number));
+                let is_shown = is_shown && pair.contains('=') && is_word(&name);
+                return Err(scheme.unknown_option(&name, number, is_shown));
             };
+            // What follows a password may be the rest of it.
+            is_shown &= !has_secret(option);
             let value = decode(value).ok_or_else(|| scheme.invalid(option, "it is no UTF-8"))?;
             if values.insert(*option, value.into_owned()).is_some() {
                 return Err(scheme.invalid(option, "it is given twice"));
             }
         }
-        Ok(Self { scheme, values })
+        Ok(Self { scheme, values, is_shown })
+    }
+
+    /// The error for a value, which is shown if it is a word.
+    pub(super) fn unexpected(&self, option: &'static str, expected: &str) -> OpenError {
+        let value = self.text(option).filter(|value| self.is_shown && is_word(value));
+        let not = value.map(|value| format!(", not {value:?}")).unwrap_or_default();
+        self.scheme.invalid(option, format!("expected {expected}{not}"))
     }
 
     pub(super) fn text(&self, option: &'static str) -> Option<&str> {
@@ -68,7 +83,7 @@ impl Options {
             let (last, others) = words.split_last().expect("there is a default");
             let others = others.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(", ");
             let words = format!("{others} or {}", last.0);
-            self.scheme.invalid(option, format!("it is not {words}"))
+            self.unexpected(option, &words)
         })
     }
 
@@ -77,9 +92,7 @@ impl Options {
         let Some(text) = self.text(option) else { return Ok(None) };
         match text.parse() {
             Ok(number) if (1..=most).contains(&number) => Ok(Some(number)),
-            _ => {
-                Err(self.scheme.invalid(option, format!("it is no whole number from 1 to {most}")))
-            }
+            _ => Err(self.unexpected(option, &format!("a whole number from 1 to {most}"))),
         }
     }
 
@@ -101,8 +114,8 @@ impl Options {
     /// `50ms` or `2s`.
     pub(super) fn duration(&self, option: &'static str) -> Result<Option<Duration>, OpenError> {
         let Some(text) = self.text(option) else { return Ok(None) };
-        let problem = "give a whole number with ms or s, more than 0, such as 50ms or 2s";
-        duration(text).map(Some).ok_or_else(|| self.scheme.invalid(option, problem))
+        let expected = "a whole number with ms or s, more than 0, such as 50ms or 2s";
+        duration(text).map(Some).ok_or_else(|| self.unexpected(option, expected))
     }
 
     /// `150ms..300ms`, the first not longer than the second.
@@ -115,10 +128,7 @@ impl Options {
             text.split_once("..").and_then(|(from, to)| Some((duration(from)?, duration(to)?)));
         match range {
             Some((from, to)) if from <= to => Ok(Some((from, to))),
-            _ => {
-                let problem = "it is no range of durations such as 150ms..300ms";
-                Err(self.scheme.invalid(option, problem))
-            }
+            _ => Err(self.unexpected(option, "a range of durations such as 150ms..300ms")),
         }
     }
 }
@@ -133,6 +143,16 @@ pub(super) fn set<T, V>(it: T, value: Option<V>, set: impl FnOnce(T, V) -> T) ->
 
 pub(super) fn decode(text: &str) -> Option<Cow<'_, str>> {
     percent_decode_str(text).decode_utf8().ok()
+}
+
+fn has_secret(option: &str) -> bool {
+    matches!(option, "pass" | "sentinel_password")
+}
+
+/// Whether it looks like a name, a number or a duration.
+fn is_word(text: &str) -> bool {
+    let is_of_word = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
+    (1..=SHOWN_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_of_word)
 }
 
 /// Whole milliseconds or seconds with a unit, more than zero.

@@ -46,7 +46,7 @@ pub(super) fn parse(
         }
         let name = options.filled("tls_name")?;
         if name.is_some_and(|name| !is_server_name(name)) {
-            return Err(scheme.invalid("tls_name", "it is no DNS name or IP address"));
+            return Err(options.unexpected("tls_name", "a DNS name or an IP address"));
         }
         redis = set(redis.tls(files), name, RedisOptions::tls_name);
     }
@@ -165,7 +165,7 @@ pub(super) fn socket(url: &Url, options: &Options) -> Result<String, OpenError> 
     }
     let database = options.text("db").unwrap_or("0");
     if database.parse::<u16>().is_err() {
-        return Err(scheme.invalid("db", "it is no number of a database"));
+        return Err(options.unexpected("db", "the number of a database"));
     }
     if options.text("pass").is_none() && needs_password(options.text("user").unwrap_or_default()) {
         return Err(scheme.invalid("user", "it needs a password: give pass"));

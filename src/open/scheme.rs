@@ -254,13 +254,16 @@ impl Scheme {
         }
     }
 
-    /// The error for the option with this number in the URL. Its name is shown only if it is known.
-    pub(super) fn unknown_option(&self, name: &str, number: usize) -> OpenError {
-        let known = SCHEMES.iter().flat_map(|scheme| scheme.options).find(|known| **known == name);
+    /// The error for the option with this number in the URL. Its name is shown if another scheme has
+    /// it, or if it can be no part of a password.
+    pub(super) fn unknown_option(&self, name: &str, number: usize, is_shown: bool) -> OpenError {
+        let is_known = SCHEMES.iter().any(|scheme| scheme.options.contains(&name));
         OpenError::UnknownOption {
             scheme: self.name,
-            option: known
-                .map_or_else(|| format!("number {number} of the URL"), |known| (*known).to_owned()),
+            option: match is_known || is_shown {
+                true => name.to_owned(),
+                false => format!("number {number} of the URL"),
+            },
             allowed: self.options,
             example: self.example_with(name),
         }
