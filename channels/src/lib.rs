@@ -30,6 +30,8 @@ pub mod process;
 mod redis;
 #[cfg(feature = "redis-client")]
 pub mod redis_error;
+#[cfg(feature = "redis-client")]
+pub mod reply_limit;
 #[cfg(feature = "tcp")]
 mod tcp;
 #[cfg(any(test, feature = "testing"))]

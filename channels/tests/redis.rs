@@ -281,7 +281,7 @@ async fn pretender(malformed: &'static [u8]) -> (String, watch::Sender<bool>) {
                     }
                     tokio::select! {
                         read = stream.read_buf(&mut bytes) => if !matches!(read, Ok(1..)) { return },
-                        Ok(()) = signal.changed() => stream.write_all(malformed).await.unwrap(),
+                        Ok(()) = signal.changed() => if stream.write_all(malformed).await.is_err() { return },
                     }
                 }
             });
@@ -293,6 +293,22 @@ async fn pretender(malformed: &'static [u8]) -> (String, watch::Sender<bool>) {
 #[tokio::test]
 async fn malformed_bytes_end_the_connection() {
     let (url, sender) = pretender(b"?\r\n").await;
+    let a = connected(url, "a").await;
+    sender.send_replace(true);
+    let ended = async {
+        while a.counters().dropped_outgoing == 0 {
+            sleep(Duration::from_millis(5)).await;
+            a.send(a.name(), Bytes::from_static(b"down")).unwrap();
+        }
+    };
+    timeout(LIMIT, ended).await.expect("a frame is dropped");
+}
+
+/// A reply of 9 MiB.
+#[tokio::test]
+async fn reply_that_is_too_long_ends_the_connection() {
+    let reply = format!("+{}\r\n", "x".repeat(9 << 20));
+    let (url, sender) = pretender(reply.leak().as_bytes()).await;
     let a = connected(url, "a").await;
     sender.send_replace(true);
     let ended = async {

@@ -9,7 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use gaggle_channels::{Channel, NodeName, Received, Tcp, TcpOptions};
+use gaggle_channels::{Channel, NodeName, Received, Tcp, TcpOptions, testing::Events};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -65,6 +65,27 @@ async fn dialled_node_of_another_name_is_refused() {
     let end = timeout(Duration::from_secs(10), wrong.read(&mut [0])).await.unwrap();
     assert!(matches!(end, Ok(0) | Err(_)), "{end:?}");
     assert_eq!((a.counters().sent, a.counters().malformed), (0, 0));
+}
+
+/// As of a load balancer: the second is reset.
+#[tokio::test]
+async fn health_check_is_counted_and_no_warning() {
+    let (events, _recording) = Events::of_thread();
+    let b = listening().await;
+    for is_reset in [false, true] {
+        let stream = TcpStream::connect(b.address().unwrap()).await.unwrap();
+        if is_reset {
+            stream.set_zero_linger().unwrap();
+        }
+    }
+    while b.counters().refused_before_authentication < 2 {
+        sleep(Duration::from_millis(1)).await;
+    }
+    assert!(events.with("WARN").is_empty(), "{events:?}");
+    assert_eq!(events.with("as a health check does").len(), 2, "{events:?}");
+    // A stranger that says something is named.
+    refused(&b, b"GET / HTTP/1.0").await;
+    assert_eq!(events.with("refused a connection").len(), 1, "{events:?}");
 }
 
 /// A connection that is refused has all that it was sent, and is closed in order.

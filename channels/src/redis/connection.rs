@@ -12,19 +12,26 @@ use std::{
 use rand::RngExt;
 use redis::{
     AsyncConnectionConfig, Cmd, ConnectionAddr, ConnectionInfo, ProtocolVersion, PushInfo,
-    PushKind, RedisResult, Value, aio::MultiplexedConnection,
+    PushKind, Value, aio::MultiplexedConnection,
 };
 use tokio::{
+    io::{AsyncRead, AsyncWrite},
     sync::{Notify, mpsc},
     time::{Instant, sleep, timeout},
 };
+use tokio_util::task::AbortOnDropHandle;
 
 use super::{
     Shared, Topics,
     error::{CONNECT_TIMEOUT, ConnectionError, SILENCE_MAX},
     topics,
 };
-use crate::{QUEUE_BYTES, Received, net::LookUps, process::Opener};
+use crate::{
+    QUEUE_BYTES, Received,
+    net::LookUps,
+    process::Opener,
+    reply_limit::{HANDSHAKE_BYTES_MAX, Limited, ReplyLimit},
+};
 
 const OUTGOING_FRAMES_MAX: usize = 16_384;
 /// How many frames one batch publishes at most.
@@ -47,10 +54,19 @@ pub(super) struct Server {
 
 /// A subscribed connection, and the frames to publish on it.
 pub(super) struct Connection {
-    redis: MultiplexedConnection,
+    subscribed: Subscribed,
     /// Each with its size in the queue.
     frames: mpsc::Receiver<(Cmd, usize)>,
     queued_bytes: Arc<AtomicUsize>,
+}
+
+/// A connection after its handshake.
+struct Subscribed {
+    redis: MultiplexedConnection,
+    /// Reads and writes.
+    _driver: AbortOnDropHandle<()>,
+    limit: ReplyLimit,
+    /// Notified when the driver has ended.
     closed: Arc<Notify>,
 }
 
@@ -75,7 +91,7 @@ impl Server {
         &self,
         shared: &Arc<Shared>,
     ) -> Result<(Outgoing, Connection), ConnectionError> {
-        let (redis, closed) = loop {
+        let subscribed = loop {
             let connected = timeout(CONNECT_TIMEOUT, self.try_connect(shared)).await;
             match connected
                 .unwrap_or_else(|_| Err(ConnectionError::Timeout { address: self.address.clone() }))
@@ -90,54 +106,58 @@ impl Server {
         let (sender, frames) = mpsc::channel(OUTGOING_FRAMES_MAX);
         let queued_bytes = Arc::<AtomicUsize>::default();
         let outgoing = Outgoing { frames: sender, queued_bytes: queued_bytes.clone() };
-        Ok((outgoing, Connection { redis, frames, queued_bytes, closed }))
+        Ok((outgoing, Connection { subscribed, frames, queued_bytes }))
     }
 
-    async fn try_connect(
-        &self,
-        shared: &Arc<Shared>,
-    ) -> Result<(MultiplexedConnection, Arc<Notify>), ConnectionError> {
-        let closed = Arc::new(Notify::new());
-        let (shared, mine, ended) = (shared.clone(), self.topics.mine.clone(), closed.clone());
+    async fn try_connect(&self, shared: &Arc<Shared>) -> Result<Subscribed, ConnectionError> {
+        let (closed, limit) = (Arc::new(Notify::new()), ReplyLimit::new(HANDSHAKE_BYTES_MAX));
+        let (shared, mine, taken) = (shared.clone(), self.topics.mine.clone(), limit.clone());
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(Some(SILENCE_MAX))
             .set_push_sender(move |push: PushInfo| {
-                if push.kind == PushKind::Disconnection {
-                    ended.notify_one();
-                }
+                taken.renew();
                 take(&shared, &mine, &push);
                 Ok::<(), ()>(())
             });
         let failed = |error| ConnectionError::of_attempt(self.address.clone(), &error);
-        let mut redis = self.open(config).await.map_err(failed)?;
+        let stream = self.open().await.map_err(|error| failed(error.into()))?;
+        let stream = Limited::new(stream, limit.clone());
+        let login = self.info.redis_settings();
+        let connected = MultiplexedConnection::new_with_config(login, stream, config).await;
+        let (mut redis, driver) = connected.map_err(failed)?;
+        let ended = closed.clone();
+        // Not by the library, which would run its task in a fork, too.
+        let driver = tokio::spawn(Opener::this_process().bind(async move {
+            driver.await;
+            ended.notify_one();
+        }));
+        let driver = AbortOnDropHandle::new(driver);
         let mut subscribe = redis::cmd("SUBSCRIBE");
         subscribe.arg(&self.topics.mine).arg(&self.topics.all);
         for cmd in [subscribe, self.topics.sign_of_life()] {
             let reply = redis.send_packed_command(&cmd).await.and_then(Value::extract_error);
             reply.map_err(|error| ConnectionError::of_command(self.address.clone(), &error))?;
         }
-        Ok((redis, closed))
+        limit.renew();
+        Ok(Subscribed { redis, _driver: driver, limit, closed })
     }
 
-    /// Opens the connection. Not by the library, which would run its task in a fork, too.
-    async fn open(&self, config: AsyncConnectionConfig) -> RedisResult<MultiplexedConnection> {
-        let login = self.info.redis_settings();
+    async fn open(&self) -> io::Result<Box<dyn Stream>> {
         match self.info.addr() {
             ConnectionAddr::Tcp(host, port) => {
                 let address = (host.clone(), *port);
                 let stream = self.look_ups.connect(address, CONNECT_TIMEOUT).await?;
                 stream.set_nodelay(true)?;
-                start(MultiplexedConnection::new_with_config(login, stream, config).await?)
+                Ok(Box::new(stream))
             }
             #[cfg(unix)]
             ConnectionAddr::Unix(path) => {
-                let stream = tokio::net::UnixStream::connect(path).await?;
-                start(MultiplexedConnection::new_with_config(login, stream, config).await?)
+                Ok(Box::new(tokio::net::UnixStream::connect(path).await?))
             }
             _ => {
                 let problem = "only TCP and Unix sockets are supported";
-                Err(io::Error::new(io::ErrorKind::Unsupported, problem).into())
+                Err(io::Error::new(io::ErrorKind::Unsupported, problem))
             }
         }
     }
@@ -175,7 +195,8 @@ impl Server {
     /// Publishes frames, one batch after the other, until the queue is dropped or the connection
     /// breaks.
     async fn publish(&self, connection: &mut Connection) -> Result<(), ConnectionError> {
-        let Connection { redis, frames, queued_bytes, closed } = connection;
+        let Connection { subscribed, frames, queued_bytes } = connection;
+        let Subscribed { redis, limit, closed, .. } = subscribed;
         loop {
             let next = tokio::select! {
                 biased;
@@ -202,6 +223,7 @@ impl Server {
             }
             let published = batch.exec_async(redis).await;
             published.map_err(|error| ConnectionError::of_command(self.address.clone(), &error))?;
+            limit.renew();
         }
     }
 }
@@ -219,20 +241,16 @@ impl Outgoing {
     }
 }
 
-/// Starts the task of a connection, which ends with the last clone of it.
-fn start(
-    (connection, task): (MultiplexedConnection, impl Future<Output = ()> + Send + 'static),
-) -> RedisResult<MultiplexedConnection> {
-    tokio::spawn(Opener::this_process().bind(task));
-    Ok(connection)
-}
-
 fn size(arg: redis::Arg<&[u8]>) -> usize {
     match arg {
         redis::Arg::Simple(bytes) => bytes.len(),
         _ => 0,
     }
 }
+
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 /// Takes a publication.
 fn take(shared: &Shared, mine: &str, push: &PushInfo) {

@@ -175,14 +175,18 @@ async fn welcome(shared: Arc<Shared>, stream: TcpStream, from: SocketAddr) {
     let place = shared.gate.enter(from.ip().to_canonical());
     let authenticated = tokio::select! {
         authenticated = timeout(HELLO_TIMEOUT, authenticate(&shared, stream)) => {
-            authenticated.unwrap_or_else(|_| Err("no hello in time".into()))
+            authenticated.unwrap_or_else(|_| Err(Some("no hello in time".into())))
         }
-        () = place.evicted() => Err("too many connections without a hello".into()),
+        () = place.evicted() => Err(Some("too many connections without a hello".into())),
     };
     drop(place);
     match authenticated {
         Ok((peer, stream)) => run(&shared, &peer, stream).await,
-        Err(reason) => {
+        Err(None) => {
+            shared.inbox.counters().refused_before_authentication += 1;
+            tracing::debug!(%from, "closed without a byte, as a health check does");
+        }
+        Err(Some(reason)) => {
             shared.inbox.counters().refused_before_authentication += 1;
             if let Some(suppressed) = shared.gate.logs(&reason) {
                 tracing::warn!(%from, reason, suppressed, "refused a connection");
@@ -191,14 +195,20 @@ async fn welcome(shared: Arc<Shared>, stream: TcpStream, from: SocketAddr) {
     }
 }
 
-/// The accepting side.
-async fn authenticate(shared: &Shared, stream: TcpStream) -> Result<(NodeName, Stream), String> {
+/// The accepting side. Without a reason, the other side closed the connection before it sent a byte.
+async fn authenticate(
+    shared: &Shared,
+    stream: TcpStream,
+) -> Result<(NodeName, Stream), Option<String>> {
+    if let Ok(0) | Err(_) = stream.peek(&mut [0]).await {
+        return Err(None);
+    }
     let mut stream = shared.security.accept(stream).await?;
     match identify(shared, &mut stream).await {
         Ok(peer) => Ok((peer, stream)),
         Err((refusal, reason)) => {
             refuse(&mut stream, refusal).await;
-            Err(reason)
+            Err(Some(reason))
         }
     }
 }

@@ -13,8 +13,9 @@ use tokio::{sync::Notify, time::Instant};
 const UNKNOWN_MAX: usize = 128;
 /// How many of them one address may have.
 const PER_ADDRESS_MAX: usize = 8;
-/// How often one reason is logged.
-const LOG_EVERY: Duration = Duration::from_secs(10);
+/// How often one reason is logged: after the first pause, which doubles up to the second while the
+/// reason recurs.
+const LOG_EVERY: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(3_600));
 /// How many different reasons are kept: some contain text of a stranger.
 const REASONS_MAX: usize = 32;
 
@@ -47,7 +48,8 @@ pub(super) struct Slot {
 
 #[derive(Default)]
 struct Logged {
-    recent: BTreeMap<String, Instant>,
+    /// When each reason may be logged again, and the pause before that.
+    recent: BTreeMap<String, (Instant, Duration)>,
     suppressed: u64,
 }
 
@@ -75,12 +77,18 @@ impl Gate {
     pub(super) fn logs(&self, reason: &str) -> Option<u64> {
         let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
-        logged.recent.retain(|_, at| now.duration_since(*at) < LOG_EVERY);
-        if logged.recent.contains_key(reason) || logged.recent.len() >= REASONS_MAX {
+        // One that has not recurred for as long again begins anew.
+        logged.recent.retain(|_, (next, pause)| now < *next + *pause);
+        let pause = match logged.recent.get(reason) {
+            Some((next, pause)) if *next <= now => Some((*pause * 2).min(LOG_EVERY.1)),
+            None if logged.recent.len() < REASONS_MAX => Some(LOG_EVERY.0),
+            _ => None,
+        };
+        let Some(pause) = pause else {
             logged.suppressed += 1;
             return None;
-        }
-        logged.recent.insert(reason.to_owned(), now);
+        };
+        logged.recent.insert(reason.to_owned(), (now + pause, pause));
         Some(std::mem::take(&mut logged.suppressed))
     }
 
@@ -162,6 +170,25 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn recurring_reason_is_logged_ever_less_often() {
+        let gate = Gate::default();
+        let mut logged = Vec::new();
+        for second in 0..3 * 3_600 {
+            if gate.logs("a").is_some() {
+                logged.push(second);
+            }
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+        assert_eq!(logged[..5], [0, 10, 30, 70, 150]);
+        assert_eq!(logged[8..], [2_550, 5_110, 8_710], "an hour at most");
+        // After two hours without it.
+        tokio::time::advance(Duration::from_secs(7_200)).await;
+        assert!(gate.logs("a").is_some());
+        tokio::time::advance(LOG_EVERY.0).await;
+        assert!(gate.logs("a").is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_reason_is_logged_once_in_ten_seconds() {
         let gate = Gate::default();
         assert_eq!(gate.logs("a"), Some(0));
@@ -169,7 +196,7 @@ mod tests {
             assert_eq!(gate.logs("a"), None);
         }
         assert_eq!(gate.logs("b"), Some(3));
-        tokio::time::advance(LOG_EVERY).await;
+        tokio::time::advance(2 * LOG_EVERY.0).await;
         for other in 0..REASONS_MAX {
             assert_eq!(gate.logs(&other.to_string()), Some(0));
         }

@@ -7,10 +7,27 @@ use crate::random::Ids;
 /// The pause after a failure, doubled with each further one up to the second.
 const BACK_OFF: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(250));
 
+/// The longest pause before another attempt to connect, and after how many failures in a row, which
+/// take about eight seconds, the pause grows towards it: many clients must not wear a server down
+/// that refuses them all.
+const RECONNECT: (Duration, u32) = (Duration::from_secs(2), 45);
+
 /// The pause after this many failures: between half of the back-off and all of it, so that many
 /// clients do not return in step.
 pub(crate) fn back_off(ids: &mut Ids, failures: u32) -> Duration {
-    let most = doubled(BACK_OFF, failures);
+    jittered(ids, doubled(BACK_OFF, failures))
+}
+
+/// As [`back_off`], before another attempt to connect.
+pub(crate) fn reconnect_after(ids: &mut Ids, failures: u32) -> Duration {
+    let (longest, many) = RECONNECT;
+    match failures.checked_sub(many) {
+        None => back_off(ids, failures),
+        Some(more) => jittered(ids, doubled((BACK_OFF.1, longest), more)),
+    }
+}
+
+fn jittered(ids: &mut Ids, most: Duration) -> Duration {
     let half = u64::try_from(most.as_micros() / 2).unwrap_or(u64::MAX).max(1);
     most / 2 + Duration::from_micros(ids.next() % half)
 }
@@ -39,5 +56,17 @@ mod tests {
                 (0..100).map(|_| back_off(&mut ids, failures)).collect();
             assert!(pauses.len() > 50, "they do not return in step: {}", pauses.len());
         }
+    }
+
+    #[test]
+    fn reconnects_of_a_long_outage_slow_down() {
+        let mut ids = Ids::new(7);
+        let mut pauses = |failures: std::ops::Range<u32>| -> Duration {
+            failures.map(|failures| reconnect_after(&mut ids, failures)).sum()
+        };
+        let seconds = pauses(1..45).as_secs();
+        assert!((6..=10).contains(&seconds), "{seconds} s of short pauses");
+        let minute = pauses(1_000..1_040).as_secs();
+        assert!((40..=80).contains(&minute), "{minute} s for forty attempts");
     }
 }

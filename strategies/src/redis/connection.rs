@@ -28,7 +28,7 @@ use crate::{
     Instant,
     client::{
         command::{Fate, Memory},
-        pace::back_off,
+        pace::reconnect_after,
     },
     random::Ids,
 };
@@ -36,6 +36,8 @@ use crate::{
 /// The first attempt to connect again takes this part of the time of one at most, and each further
 /// one twice as long.
 const FIRST_PART: u32 = 5;
+/// A connection that lasted this long ends a series of failures.
+const STEADY: Duration = Duration::from_secs(1);
 
 /// The server's time at a new connection, in microseconds, and what it may have lost.
 pub(super) type Connected = (u64, Memory);
@@ -89,7 +91,7 @@ pub(super) struct Connection {
     state: State,
     /// The server's run at the last connection, if there was one.
     run: Option<String>,
-    /// Attempts that have failed since the last connection.
+    /// Attempts that have failed, and connections that ended soon, since the last steady one.
     failures: u32,
 }
 
@@ -104,6 +106,7 @@ enum State {
     },
     Up {
         pipeline: Box<Pipeline>,
+        since: Instant,
         /// When something was last received, or the first pending request was sent.
         silent_since: Instant,
     },
@@ -164,8 +167,7 @@ impl Connection {
                             Some(former) if former == run && !run.is_empty() => Memory::Events,
                             Some(_) => Memory::Perhaps,
                         };
-                        self.state = State::Up { pipeline, silent_since: now };
-                        self.failures = 0;
+                        self.state = State::Up { pipeline, since: now, silent_since: now };
                         Some(Ok((time, memory)))
                     }
                     Err(error) => {
@@ -192,7 +194,7 @@ impl Connection {
 
     /// Takes the publications to this process and the replies.
     pub(super) fn received(&mut self, now: Instant) -> (Vec<Vec<u8>>, Vec<Replied>) {
-        let State::Up { pipeline, silent_since } = &mut self.state else {
+        let State::Up { pipeline, silent_since, .. } = &mut self.state else {
             return Default::default();
         };
         let (published, replies) = pipeline.received();
@@ -204,7 +206,7 @@ impl Connection {
 
     /// Why the connection is unusable, if it is.
     pub(super) fn broken(&self, now: Instant) -> Option<ConnectionError> {
-        let State::Up { pipeline, silent_since } = &self.state else { return None };
+        let State::Up { pipeline, silent_since, .. } = &self.state else { return None };
         let address = || self.address().to_owned();
         if let Some(reason) = pipeline.end() {
             return Some(ConnectionError::Lost { address: address(), reason: reason.to_owned() });
@@ -217,7 +219,12 @@ impl Connection {
     /// Drops the connection. Returns its pending requests.
     pub(super) fn drop_it(&mut self, now: Instant) -> Vec<(Request, Fate)> {
         let pending = match &mut self.state {
-            State::Up { pipeline, .. } => pipeline.take_pending(),
+            State::Up { pipeline, since, .. } => {
+                if since.after(STEADY) <= now {
+                    self.failures = 0;
+                }
+                pipeline.take_pending()
+            }
             _ => Vec::new(),
         };
         self.pause(now);
@@ -230,7 +237,7 @@ impl Connection {
     ///
     /// If there is no connection.
     pub(super) fn send(&mut self, now: Instant, request: Request, cmd: Cmd) {
-        let State::Up { pipeline, silent_since } = &mut self.state else {
+        let State::Up { pipeline, silent_since, .. } = &mut self.state else {
             unreachable!("nothing is submitted without a connection")
         };
         if pipeline.is_idle() {
@@ -241,7 +248,7 @@ impl Connection {
 
     /// Whether an idle connection is to be tested.
     pub(super) fn is_to_be_tested(&self, now: Instant) -> bool {
-        let State::Up { pipeline, silent_since } = &self.state else { return false };
+        let State::Up { pipeline, silent_since, .. } = &self.state else { return false };
         pipeline.is_idle() && silent_since.after(self.options.waiter_ttl) <= now
     }
 
@@ -253,7 +260,7 @@ impl Connection {
                 true => race.next_at.min(*until),
                 false => *until,
             },
-            State::Up { pipeline, silent_since } if pipeline.is_idle() => {
+            State::Up { pipeline, silent_since, .. } if pipeline.is_idle() => {
                 silent_since.after(self.options.waiter_ttl)
             }
             State::Up { silent_since, .. } => silent_since.after(self.options.request_timeout),
@@ -290,7 +297,7 @@ impl Connection {
 
     fn pause(&mut self, now: Instant) {
         self.failures = self.failures.saturating_add(1);
-        let pause = back_off(&mut self.ids, self.failures);
+        let pause = reconnect_after(&mut self.ids, self.failures);
         self.state = State::Pausing { until: now.after(pause) };
     }
 }

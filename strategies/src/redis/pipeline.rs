@@ -10,7 +10,10 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use gaggle_channels::redis_error::reason;
+use gaggle_channels::{
+    redis_error::reason,
+    reply_limit::{HANDSHAKE_BYTES_MAX, Limited, ReplyLimit},
+};
 use redis::{
     AsyncConnectionConfig, Cmd, PushInfo, PushKind, RedisResult, Value, aio::MultiplexedConnection,
 };
@@ -53,6 +56,7 @@ pub(super) struct Pipeline {
     handed: usize,
     replies: Vec<Replied>,
     pushes: mpsc::UnboundedReceiver<PushInfo>,
+    limit: ReplyLimit,
     /// Why it is unusable, if it is.
     end: Option<String>,
 }
@@ -70,12 +74,10 @@ impl Pipeline {
             .set_pipeline_buffer_size(IN_FLIGHT_MAX)
             .set_write_backpressure_boundary(WRITE_BYTES)
             .set_push_sender(push);
-        let connected = MultiplexedConnection::new_with_config(
-            &handshake.login,
-            Paced { stream, read: 0 },
-            config,
-        )
-        .await;
+        let limit = ReplyLimit::new(HANDSHAKE_BYTES_MAX);
+        let stream = Paced { stream: Limited::new(stream, limit.clone()), read: 0 };
+        let connected =
+            MultiplexedConnection::new_with_config(&handshake.login, stream, config).await;
         let (connection, driver) =
             connected.map_err(|error| of_attempt(handshake.address.clone(), &error))?;
         let mut driver: Driver = Box::pin(driver);
@@ -87,6 +89,7 @@ impl Pipeline {
                 reason: CLOSED.into(),
             }),
         };
+        limit.renew();
         let pipeline = Self {
             connection,
             driver,
@@ -94,6 +97,7 @@ impl Pipeline {
             handed: 0,
             replies: Vec::new(),
             pushes,
+            limit,
             end: None,
         };
         Ok((pipeline, found))
@@ -139,6 +143,7 @@ impl Pipeline {
         // A reply becomes ready only while the driver is polled, which is here: what wakes this
         // task is the driver.
         let unwoken = &mut Context::from_waker(Waker::noop());
+        let taken = self.replies.len() + self.pushes.len();
         while self.end.is_none() {
             self.hand_in(unwoken);
             if self.driver.as_mut().poll(context).is_ready() {
@@ -150,6 +155,9 @@ impl Pipeline {
             if self.handed == before || !has_more {
                 break;
             }
+        }
+        if self.replies.len() + self.pushes.len() > taken {
+            self.limit.renew();
         }
         self.end.is_some() || !self.replies.is_empty() || !self.pushes.is_empty()
     }
@@ -194,7 +202,7 @@ impl Pipeline {
 /// A stream of which one poll reads about [`READ_BYTES`]. Then it wakes the task to be polled
 /// again.
 struct Paced {
-    stream: Box<dyn Stream>,
+    stream: Limited<Box<dyn Stream>>,
     read: usize,
 }
 

@@ -345,6 +345,25 @@ fn pauses_grow_to_their_limit() {
     assert!(matches!(lab.connect()[..], [Event::Up { .. }]));
 }
 
+/// As with a server that ends each connection at its first request.
+#[test]
+fn connections_that_end_at_once_are_failures() {
+    let mut lab = Lab::up();
+    let pause = |lab: &mut Lab, lasted: u64| {
+        lab.now = lab.now.after(Duration::from_millis(lasted));
+        lab.server = None;
+        assert!(matches!(lab.turn()[..], [Event::Reconnecting { .. }]));
+        let pause = lab.backend.next_wake().unwrap().since(lab.now);
+        lab.after(pause);
+        assert!(matches!(lab.connect()[..], [Event::Up { .. }]));
+        pause
+    };
+    let last = (0..9).map(|_| pause(&mut lab, 900)).last().unwrap();
+    assert!(last >= Duration::from_millis(125), "{last:?}");
+    let steady = pause(&mut lab, 1_000);
+    assert!(steady <= Duration::from_millis(5), "{steady:?}");
+}
+
 #[test]
 fn server_is_checked_on_every_connection() {
     for (policy, version, named) in
