@@ -138,11 +138,22 @@ impl Guard {
         self.hold.loss()
     }
 
-    /// The process that force-unlocked the lock and its reason, for people; `None` after any other
-    /// loss.
+    /// More about the loss, for people: the process that force-unlocked the lock and its reason; or
+    /// why the lease was [not extended](Self::refusal) before its deadline.
     #[must_use]
     pub fn loss_note(&self) -> Option<Arc<str>> {
-        self.loss().filter(|cause| *cause == LossCause::Forced).and_then(|_| self.watch.note())
+        match self.loss()? {
+            LossCause::Forced => self.watch.note(),
+            LossCause::Deadline => self.refusal(),
+            _ => None,
+        }
+    }
+
+    /// Why the latest attempt to extend the lease has failed, for people: what the server replied,
+    /// or that it did not. `None` after an extension, and without a known reason.
+    #[must_use]
+    pub fn refusal(&self) -> Option<Arc<str>> {
+        self.watch.refusal()
     }
 
     /// Extends the lease to at least `duration` (1 ms to 24 h) from now; never shortens it.

@@ -108,7 +108,8 @@ impl Hold {
         // A strategy that reports a loss logs it.
         if self.watch.mark_logged() {
             let (key, token) = (lock.key(), lock.fencing_token());
-            tracing::warn!(%key, token, nonce = %lock.nonce(), "lock lost");
+            let refusal = self.watch.refusal().filter(|_| cause == LossCause::Deadline);
+            tracing::warn!(%key, token, nonce = %lock.nonce(), refusal = refusal.as_deref(), "lock lost");
         }
         self.state()
     }
@@ -141,12 +142,21 @@ impl Hold {
     pub(crate) async fn extend(&self, duration: Duration) -> Result<(), Error> {
         let lock = self.lock();
         match self.mutex.extend(&lock, duration).await {
-            Ok(extended) => self.set_deadline(extended),
+            Ok(extended) => {
+                self.watch.set_refusal(None);
+                self.set_deadline(extended)
+            }
             // By a deadline that another extension has moved: the lock may still be held.
             Err(Error::Expired) if self.deadline() > lock.deadline() => Err(Error::Unknown),
             Err(error) => {
-                if matches!(error, Error::NotHolder | Error::Expired) {
-                    drop(self.note(self.look(self.clock.now()), LossCause::Ended));
+                match &error {
+                    Error::NotHolder | Error::Expired => {
+                        drop(self.note(self.look(self.clock.now()), LossCause::Ended));
+                    }
+                    Error::Unavailable { .. } | Error::Limit { .. } => {
+                        self.watch.set_refusal(Some(error.to_string().into()));
+                    }
+                    _ => {}
                 }
                 Err(error)
             }

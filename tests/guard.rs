@@ -7,6 +7,7 @@ use std::{sync::Arc, time::Duration};
 
 use common::{Call, Stub, held, lease, ms};
 use gaggle::{Error, Guard, Lock, Locker, LossCause, Owner};
+use gaggle_channels::testing::Events;
 use gaggle_strategies::{Local, clock::TokioClock, error::UnavailableKind::Misconfigured};
 use tokio::time::timeout;
 
@@ -386,6 +387,27 @@ async fn first_cause_of_a_loss_stays() {
         assert_eq!((guard.loss(), guard.is_valid()), (Some(LossCause::Ended), false));
         assert!(matches!(guard.extend(ms(1000)).await, Err(Error::Expired)), "from then on");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn loss_by_the_deadline_names_the_last_refusal() {
+    let (events, _recording) = Events::of_thread();
+    let stub = Stub::new();
+    let refused = || Err(Error::unavailable(Misconfigured, "no right to PEXPIRE"));
+    stub.reply_to_extends(&[refused, || Ok(()), refused, || Err(Error::Unknown)]);
+    let guard = Locker::new(stub.clone()).lock_with("k", lease(ms(1000))).await.unwrap();
+    guard.extend(ms(1000)).await.unwrap_err();
+    assert_eq!(guard.refusal().as_deref(), Some("no right to PEXPIRE"));
+    guard.extend(ms(1000)).await.unwrap();
+    assert_eq!(guard.refusal(), None, "it was extended");
+    guard.extend(ms(1000)).await.unwrap_err();
+    guard.extend(ms(1000)).await.unwrap_err();
+    assert_eq!(guard.loss_note(), None, "it is not lost");
+    tokio::time::advance(ms(1000)).await;
+    assert_eq!(guard.loss(), Some(LossCause::Deadline));
+    assert_eq!(guard.loss_note().as_deref(), Some("no right to PEXPIRE"));
+    let logged = events.with("lock lost");
+    assert!(logged.len() == 1 && logged[0].contains("no right to PEXPIRE"), "{logged:?}");
 }
 
 /// Its lease lasts at the granting side for the drift beyond the deadline.

@@ -92,6 +92,26 @@ fn loss_without_the_redis_names_its_cause() {
     assert!(code == Some(123) && err.contains("not extended in time"), "{code:?}: {err}");
 }
 
+/// The lease is so short that the last refused extension is still pending when the lock is lost.
+#[test]
+fn loss_names_the_refusal_of_the_redis() {
+    let permanent = ["ACL", "SETUSER", "default", "-pexpire"];
+    let passing = ["CONFIG", "SET", "min-replicas-to-write", "1"];
+    for (setting, refusal) in [(permanent, "NOPERM"), (passing, "NOREPLICAS")] {
+        let redis = RedisServer::start();
+        let options = ["--json", "--duration", "1s", "k", "--", "sh", "-c", "echo ready; sleep 60"];
+        let running = Running::start(gaggle(&redis.url(), &options));
+        let mut client = redis::Client::open(redis.url()).unwrap().get_connection().unwrap();
+        redis::cmd(setting[0]).arg(&setting[1..]).exec(&mut client).unwrap();
+        let (code, _, err) = running.finish();
+        let lost = err.lines().find(|line| line.contains("\"event\":\"lost\"")).unwrap();
+        assert_eq!(code, Some(123), "{err}");
+        let text = format!("in time: Redis at 127.0.0.1:{} refused the request", redis.port());
+        assert!(lost.contains(&text) && lost.contains(refusal), "{lost}");
+        assert!(lost.contains("\"refusal\":\"Redis at "), "{lost}");
+    }
+}
+
 /// A user cannot send a request again, as the library's text for programs says. A key whose time of
 /// `--at-least` passes is kept, too.
 #[test]

@@ -57,6 +57,8 @@ struct Signal {
     /// The first cause, with the note of a force-unlock.
     lost: OnceLock<(LossCause, Option<Arc<str>>)>,
     raised: Notify,
+    /// Why the latest attempt to extend has failed.
+    refusal: Mutex<Option<Arc<str>>>,
     /// Whether the strategy, or a holder that found the loss first, has logged it.
     is_logged: AtomicBool,
 }
@@ -69,6 +71,10 @@ impl Signal {
             self.raised.notify_waiters();
         }
         first
+    }
+
+    fn refusal(&self) -> MutexGuard<'_, Option<Arc<str>>> {
+        self.refusal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns whether it was not logged before.
@@ -115,6 +121,15 @@ impl Holds {
     /// reason for people.
     pub fn force(&self, lock: &Lock, note: &Arc<str>) -> bool {
         self.raise(lock, LossCause::Forced, Some(note))
+    }
+
+    /// Notes why an attempt to extend `lock` has failed so far, for people: it may be the cause of a
+    /// loss by the deadline.
+    pub fn note_refusal(&self, lock: &Lock, reason: &Arc<str>) {
+        let acquisition = (lock.nonce(), lock.key().clone(), lock.fencing_token());
+        if let Some(entry) = self.lock().get(&acquisition) {
+            *entry.signal.refusal() = Some(reason.clone());
+        }
     }
 
     pub(crate) fn raise(&self, lost: &Lock, cause: LossCause, note: Option<&Arc<str>>) -> bool {
@@ -188,6 +203,17 @@ impl LossWatch {
     #[must_use]
     pub fn note(&self) -> Option<Arc<str>> {
         self.signal.lost.get()?.1.clone()
+    }
+
+    /// Why the latest attempt to extend the lock has failed, for people.
+    #[must_use]
+    pub fn refusal(&self) -> Option<Arc<str>> {
+        self.signal.refusal().clone()
+    }
+
+    /// Sets the reason that [`refusal`](Self::refusal) returns; `None` after an extension.
+    pub fn set_refusal(&self, reason: Option<Arc<str>>) {
+        *self.signal.refusal() = reason;
     }
 
     /// Claims the log event of a loss that the holder found. `false` if the loss was logged, or the

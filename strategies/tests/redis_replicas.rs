@@ -60,6 +60,22 @@ async fn no_grant_is_reported_that_the_replica_lacks() {
     redis.unlock(&extended).await.unwrap();
 }
 
+/// Most of them end while another call has its grant taken back.
+#[tokio::test]
+async fn callers_of_one_key_name_the_missing_replica() {
+    let (master, replica) = pair().await;
+    let redis = Arc::new(Redis::open(options(&master)).await.unwrap());
+    cut_off(&master, slice::from_ref(&replica)).await;
+    let waiting = (0..4).map(|_| {
+        let redis = redis.clone();
+        let options = LockOptions::default().max_wait(secs(1));
+        tokio::spawn(async move { redis.lock("k", options).await })
+    });
+    for waiter in waiting.collect::<Vec<_>>() {
+        assert_unconfirmed(waiter.await.unwrap());
+    }
+}
+
 #[tokio::test]
 async fn full_memory_refuses_no_extension_and_no_waiter() {
     let (master, _replica) = pair().await;

@@ -79,6 +79,8 @@ pub(super) enum Event {
         cause: Option<Cause>,
         /// Who force-unlocked the key, and why.
         by: Option<String>,
+        /// Why the lease was not extended.
+        refusal: Option<String>,
         command: Fate,
         #[serde(skip)]
         max_hold: Duration,
@@ -168,9 +170,9 @@ impl Event {
             }
             Self::NotPermitted => NOT_PERMITTED.into(),
             Self::Unwatched => UNWATCHED.into(),
-            Self::Lost { cause, by, command, max_hold } => {
+            Self::Lost { cause, by, refusal, command, max_hold } => {
                 let what = lost(*cause, *command, *max_hold);
-                format!("{key:?} {what}{}", because(*cause, by.as_deref()))
+                format!("{key:?} {what}{}", because(*cause, by.as_deref(), refusal.as_deref()))
             }
             Self::NotUnlocked { reason } => format!("{key:?} {reason}"),
             Self::NotKept { reason } => format!("{key:?} is not kept for --at-least: {reason}"),
@@ -215,9 +217,12 @@ fn lost(cause: Option<Cause>, command: Fate, max_hold: Duration) -> String {
 }
 
 /// The end of that sentence.
-fn because(cause: Option<Cause>, by: Option<&str>) -> String {
+fn because(cause: Option<Cause>, by: Option<&str>, refusal: Option<&str>) -> String {
     match cause {
-        Some(Cause::Deadline) => ": its lease was not extended in time".into(),
+        Some(Cause::Deadline) => {
+            let refusal = refusal.map(|it| format!(": {}", printable(it))).unwrap_or_default();
+            format!(": its lease was not extended in time{refusal}")
+        }
         Some(Cause::Ended) => ": the Redis does not have it any more".into(),
         Some(Cause::Forced) => {
             format!(": force-unlocked by {}", printable(by.unwrap_or("another process")))
@@ -321,8 +326,8 @@ mod tests {
     fn loss_is_one_sentence_with_its_cause() {
         let lost = |cause, command| {
             let by = Some("h, pid 7: alice: it's stuck\u{1b}".into());
-            let max_hold = Duration::from_secs(86_400);
-            Event::Lost { cause, by, command, max_hold }.text("k").unwrap()
+            let (refusal, max_hold) = (Some("refused\n".into()), Duration::from_secs(86_400));
+            Event::Lost { cause, by, refusal, command, max_hold }.text("k").unwrap()
         };
         for (cause, command, text) in [
             (None, Fate::Ended, "was lost as the command ended; its last work may be unprotected"),
@@ -341,7 +346,8 @@ mod tests {
             (
                 Some(Cause::Deadline),
                 Fate::Killed,
-                "was lost; the command was ended with SIGKILL: its lease was not extended in time",
+                "was lost; the command was ended with SIGKILL: its lease was not extended in time: \
+                 refused\\n",
             ),
             (
                 Some(Cause::Forced),

@@ -30,6 +30,8 @@ const GRACE: Duration = Duration::from_millis(200);
 
 /// The pause before another attempt to connect.
 const PAUSE: Duration = Duration::from_millis(200);
+/// The same in an endless wait after this many attempts, which take about ten seconds.
+const LONG_PAUSE: (Duration, u32) = (Duration::from_secs(2), 50);
 
 const HOLDER_HAS_ENDED: &str = ", which has ended: the key is free when its lease ends";
 
@@ -41,14 +43,18 @@ pub(super) async fn open(
     signals: &mut Signals,
     give_up_at: Option<Instant>,
 ) -> Result<Locker, u8> {
-    let mut last = None;
+    let (mut last, mut attempts) = (None, 0);
     loop {
+        attempts += 1;
         let opened = tokio::select! {
             biased;
             signal = signals.fatal() => return Err(interrupted(settings, signal)),
             opened = gaggle::open(address.url()) => opened,
             () = until(give_up_at) => {
-                let silent = "it did not reply in time; a longer --max-wait reaches one far away";
+                let silent = match settings.try_now {
+                    true => "it did not reply in time; --max-wait in place of --try waits longer",
+                    false => "it did not reply in time; a longer --max-wait reaches one far away",
+                };
                 let unreachable = UnavailableKind::Unreachable.to_string();
                 let (kind, reason) = last.unwrap_or_else(|| (unreachable, silent.into()));
                 return Err(unavailable(settings, address, kind, reason));
@@ -63,7 +69,8 @@ pub(super) async fn open(
             }
         };
         let (kind, reason) = (kind(&error), Failure::of(&error).to_string());
-        let again_at = BootClock.now().after(PAUSE);
+        let is_long = give_up_at.is_none() && attempts > LONG_PAUSE.1;
+        let again_at = BootClock.now().after(if is_long { LONG_PAUSE.0 } else { PAUSE });
         if error.is_permanent() || give_up_at.is_some_and(|give_up_at| again_at >= give_up_at) {
             return Err(unavailable(settings, address, kind, reason));
         }

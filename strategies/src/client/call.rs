@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::held::Delivery;
+use super::{command::Cause, held::Delivery};
 use crate::{Error, Inspection, Instant, Lock, Nonce, Owner};
 
 /// Names one call of this process, so that its reply finds it. Later calls have greater ids.
@@ -60,6 +60,8 @@ pub(crate) struct LockCall {
     /// The caller does not wait: silence means [`Error::Unknown`], not [`Error::TimedOut`].
     pub(crate) tries: bool,
     pub(crate) owner: Arc<Owner>,
+    /// Why a grant of an earlier nonce of this call was taken back.
+    pub(crate) taken_back: Option<Cause>,
 }
 
 /// A request that is abandoned with its caller.
@@ -100,6 +102,8 @@ pub(crate) enum Reply {
     Held,
     /// The acquisition ended on the granting side before this process learned of its grant.
     Ended,
+    /// A grant was taken back: the granting side is not safe enough.
+    TakenBack(Cause),
     Unlocked,
     /// The extension that was sent at `sent` took effect.
     Extended {
@@ -129,6 +133,11 @@ pub(crate) enum Output {
         lock: Lock,
         /// An operator or another process unlocked it: the process and the reason, if known.
         forced: Option<Arc<str>>,
+    },
+    /// An extension of this lock has failed so far.
+    Unextended {
+        lock: Lock,
+        cause: Cause,
     },
     /// An acquisition was unlocked by this process.
     Released {

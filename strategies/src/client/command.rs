@@ -205,6 +205,10 @@ impl Cause {
         self.kind == UnavailableKind::Misconfigured
     }
 
+    pub(crate) fn text(&self) -> &Arc<str> {
+        &self.text
+    }
+
     /// The public error.
     pub(crate) fn to_error(&self) -> Error {
         Error::unavailable(self.kind, &*self.text)

@@ -78,6 +78,10 @@ impl Core {
             Call::Query { id, limit, query } => {
                 if let Query::Extend { lock, lease } = &query {
                     self.held.extending(lock.nonce(), limit.after(*lease));
+                    if let Link::Down(Some(cause)) = &self.link {
+                        let (lock, cause) = (lock.clone(), cause.clone());
+                        self.outputs.push(Output::Unextended { lock, cause });
+                    }
                 }
                 self.ask(now, Subject::Query(id), id, Some(limit), Kind::Query(id, query));
             }

@@ -229,6 +229,9 @@ impl<B: Backend> Driver<B> {
                 }
                 Output::Reply { id, reply } => later.push((id, reply)),
                 Output::Lost { lock, forced } => shared.lose(*now, &lock, forced.as_ref()),
+                Output::Unextended { lock, cause } => {
+                    shared.holds.note_refusal(&lock, cause.text());
+                }
                 Output::Released { lock, is_loss } => {
                     if is_loss {
                         count!("gaggle_locks_lost_total", "cause" => "reported");

@@ -45,13 +45,7 @@ impl Core {
                     request.attempts.delayed(cause);
                 }
             }
-            Event::Unsafe { nonce, cause } => {
-                self.end(now, Subject::Lock(nonce), |request| {
-                    // A call that waits retries under another nonce.
-                    let waits = request.repeats_after(Fate::Refused);
-                    if waits { Reply::Ended } else { Reply::Failed(cause.to_error()) }
-                });
-            }
+            Event::Unsafe { nonce, cause } => self.taken_back(now, nonce, &cause),
             Event::Limit { nonce, what, limit } => {
                 self.refused(now, nonce, || Reply::Failed(Error::Limit { what, limit }));
             }
@@ -99,6 +93,24 @@ impl Core {
         let sole = !request.attempts.has_copies();
         let delivery = self.held.granted(now, &lock, sole);
         self.reply(id, Reply::Granted { lock, delivery });
+    }
+
+    /// Too few replicas have a grant. A call that waits retries under another nonce, and has this
+    /// cause if it ends in vain. So have the others that wait for the key here.
+    fn taken_back(&mut self, now: Instant, nonce: Nonce, cause: &Cause) {
+        let of = Subject::Lock(nonce);
+        let Some(key) = self.requests.get(of).map(|it| it.lock().call.key.clone()) else { return };
+        let waits_for_it =
+            |it: &Request| matches!(&it.kind, Kind::Lock(lock) if lock.call.key == key);
+        for other in self.requests.subjects(waits_for_it) {
+            if let Some(request) = self.requests.get(other) {
+                request.lock().call.taken_back = Some(cause.clone());
+            }
+        }
+        self.end(now, of, |request| match request.repeats_after(Fate::Refused) {
+            true => Reply::TakenBack(cause.clone()),
+            false => Reply::Failed(cause.to_error()),
+        });
     }
 
     /// The granting side refused a LOCK: only earlier copies of it may still take the key.
@@ -203,6 +215,10 @@ impl Core {
         let Some(request) = self.requests.get(of).filter(|it| it.is_queued() == is_check) else {
             return;
         };
+        if let Kind::Query(_, Query::Extend { lock, .. }) = &request.kind {
+            let (lock, cause) = (lock.clone(), cause.clone());
+            self.outputs.push(Output::Unextended { lock, cause });
+        }
         // A check that arrived twice has no effect.
         let fate = if is_check { Fate::Refused } else { fate };
         let failures = request.attempts.failed(fate, cause.clone());

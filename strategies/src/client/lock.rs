@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::{
     backend::Backend,
     call::{Call, LockCall, Reply, Until},
+    command::Cause,
     handle::Client,
 };
 use crate::{
@@ -60,6 +61,10 @@ impl<B: Backend> Client<B> {
                     match reply {
                         Reply::Held if !call.tries => self.profile.retry,
                         Reply::Ended => ENDED_RETRY,
+                        Reply::TakenBack(cause) => {
+                            call.taken_back = Some(cause);
+                            ENDED_RETRY
+                        }
                         Reply::Held => return Err(Error::Held(None)),
                         Reply::Failed(error) => return Err(error),
                         other => unreachable!("a lock has no reply {other:?}"),
@@ -67,7 +72,7 @@ impl<B: Backend> Client<B> {
                 }
             };
             drop(pending);
-            self.pause_before_retry(pause, call.limit).await?;
+            self.pause_before_retry(pause, &call).await?;
             // One nonce is one request.
             (call.id, call.nonce) = (self.next_id(), self.random.nonce());
         }
@@ -91,6 +96,7 @@ impl<B: Backend> Client<B> {
             limit,
             tries: until == Until::Now,
             owner: self.owner.labelled(options.get_label()),
+            taken_back: None,
         }
     }
 
@@ -117,13 +123,14 @@ impl<B: Backend> Client<B> {
     async fn pause_before_retry(
         &self,
         (least, most): (Duration, Duration),
-        limit: Option<Instant>,
+        call: &LockCall,
     ) -> Result<(), Error> {
         let wake = self.clock.now().after(self.random.between(least, most));
-        let over = limit.filter(|limit| wake >= *limit);
+        let over = call.limit.filter(|limit| wake >= *limit);
         self.clock.sleep_until(over.unwrap_or(wake)).await;
         self.check_running()?;
-        over.map_or(Ok(()), |_| Err(Error::TimedOut(None)))
+        let timed_out = || call.taken_back.as_ref().map_or(Error::TimedOut(None), Cause::to_error);
+        over.map_or(Ok(()), |_| Err(timed_out()))
     }
 }
 

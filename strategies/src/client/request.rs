@@ -185,10 +185,16 @@ impl Request {
     pub(super) fn silence(&self, link: &Link, profile: &Profile) -> Error {
         let waits = matches!(&self.kind, Kind::Lock(lock) if !lock.call.tries);
         let unserved = |what: &str| Cause::new(UnavailableKind::Unreachable, what).to_error();
-        match (link, self.attempts.cause()) {
+        let taken_back = match &self.kind {
+            Kind::Lock(lock) => lock.call.taken_back.as_ref(),
+            _ => None,
+        };
+        match (link, taken_back.or_else(|| self.attempts.cause())) {
             _ if !waits && self.attempts.may_have_arrived() => Error::Unknown,
             (Link::Down(Some(cause)), _) => cause.to_error(),
-            (Link::Up, cause) if waits && (self.is_queued() || cause.is_none()) => {
+            (Link::Up, cause)
+                if waits && taken_back.is_none() && (self.is_queued() || cause.is_none()) =>
+            {
                 Error::TimedOut(None)
             }
             (_, Some(cause)) => cause.to_error(),

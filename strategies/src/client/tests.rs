@@ -64,6 +64,7 @@ fn lock_call(id: CallId, until: Until, limit: Option<Instant>) -> Call {
         limit,
         tries: until == Until::Now,
         owner: Arc::new(Owner::default()),
+        taken_back: None,
     })
 }
 
@@ -167,7 +168,7 @@ fn unsafe_grant_is_withdrawn() {
     core.handle(at(1), Event::Queued { nonce: nonce(1), check_in: None });
     let found = [Event::Unsafe { nonce: nonce(1), cause: cause.clone() }, granted(1)];
     found.into_iter().for_each(|event| core.handle(at(2), event));
-    assert!(matches!(replies(&mut core)[..], [(1, Reply::Ended)]));
+    assert!(matches!(replies(&mut core)[..], [(1, Reply::TakenBack(_))]));
     assert!(is_unlock(&sent(&mut core, 2)[0], 1));
     core.handle(at(3), granted(1));
     let of = Subject::Unlock(nonce(1));

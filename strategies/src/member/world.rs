@@ -305,6 +305,7 @@ impl World {
                         self.lost.push((name.into(), lock.nonce()));
                     }
                 }
+                Output::Unextended { .. } => {}
                 Output::Released { lock, .. } => {
                     self.relied_on.remove(&(name.into(), lock.nonce()));
                 }

@@ -323,8 +323,11 @@ impl ClientBackend for Backend {
         if wanted > 0 {
             // Grants are held back until the reply to a `WAIT` counts enough replicas.
             self.unreported.take_from(events, wanted, address);
-            if let Some(reply) = waited {
-                self.unreported.waited(&reply, wanted, address, events);
+            let too_few = waited
+                .and_then(|reply| self.unreported.waited(&reply, wanted, address, events))
+                .filter(|_| Refusal::Passing.is_logged(now, &mut self.next_logs));
+            if let Some(cause) = too_few {
+                tracing::warn!(error = %cause.text(), "too few replicas");
             }
         }
         if let Some(error) = broken.or_else(|| self.connection.broken(now)) {

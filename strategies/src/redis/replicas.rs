@@ -5,6 +5,7 @@ use std::mem;
 
 use redis::Value;
 
+use super::error::{Refusal, server_reason};
 use crate::{
     Nonce, UnavailableKind,
     client::command::{Cause, Event, Fate, Subject},
@@ -70,31 +71,35 @@ impl Unreported {
     }
 
     /// Takes the reply to the `WAIT`, and reports what it covered: as failed, if fewer replicas
-    /// than `wanted` have it.
+    /// than `wanted` have it. Returns the cause then.
     pub(super) fn waited(
         &mut self,
         reply: &Value,
         wanted: u32,
         address: &str,
         events: &mut Vec<Event>,
-    ) {
+    ) -> Option<Cause> {
         let covered = mem::take(&mut self.covered);
-        let count = match reply {
-            Value::Int(count) if self.is_marked => *count,
-            _ => 0,
+        let cause = match reply {
+            Value::Int(count) if self.is_marked && *count >= i64::from(wanted) => None,
+            Value::ServerError(error) => {
+                let text = format!("Redis at {address} refused WAIT: {}", server_reason(error));
+                Some(Cause::new(Refusal::of_request(error).kind(), text))
+            }
+            Value::Int(count) if self.is_marked => Some(too_few(Some(*count), wanted, address)),
+            _ => Some(too_few(Some(0), wanted, address)),
         };
-        if count >= i64::from(wanted) {
-            events.extend(covered);
-        } else {
-            let cause = too_few(Some(count), wanted, address);
+        if let Some(cause) = &cause {
             for event in covered {
                 if let Event::Granted { nonce, .. } = event {
                     events.push(Event::Unsafe { nonce, cause: cause.clone() });
                     events.push(event);
                 } else {
-                    fail(event, &cause, events);
+                    fail(event, cause, events);
                 }
             }
+        } else {
+            events.extend(covered);
         }
         // Unlocks and losses that no grant or extension precedes any more.
         let waits = |event: &Event| {
@@ -102,6 +107,7 @@ impl Unreported {
         };
         let first = self.later.iter().position(waits).unwrap_or(self.later.len());
         events.extend(self.later.drain(..first));
+        cause
     }
 
     /// Reports everything as failed: its connection is lost.

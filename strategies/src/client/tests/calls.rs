@@ -359,3 +359,30 @@ async fn every_close_waits_for_the_sockets() {
 fn opening_without_a_runtime_is_refused() {
     assert!(matches!(check_runtime(), Err(Error::Unavailable { .. })));
 }
+
+/// Also a waiter behind it, which may never be granted the key.
+#[test]
+fn wait_in_vain_names_the_grant_that_was_taken_back() {
+    let mut core = core(false);
+    for id in [1, 2] {
+        core.call(at(0), waits(id, 5_000));
+    }
+    sent(&mut core, 0);
+    core.handle(at(1), Event::Queued { nonce: nonce(2), check_in: None });
+    let cause = Cause::new(UnavailableKind::Refused, "too few replicas");
+    core.handle(at(2), Event::Unsafe { nonce: nonce(1), cause });
+    let Some((1, Reply::TakenBack(cause))) = replies(&mut core).pop() else { panic!() };
+    // As its call retries.
+    let Call::Lock(mut again) = waits(3, 5_000) else { unreachable!() };
+    again.taken_back = Some(cause);
+    core.call(at(3), Call::Lock(again));
+    sent(&mut core, 3);
+    core.handle(at(4), Event::Queued { nonce: nonce(3), check_in: None });
+    core.expire(at(5_000));
+    let replies = replies(&mut core);
+    assert_eq!(replies.len(), 2);
+    for (id, reply) in replies {
+        let Reply::Failed(error) = reply else { panic!("{id}: {reply:?}") };
+        assert_eq!(error.to_string(), "too few replicas", "{id}");
+    }
+}

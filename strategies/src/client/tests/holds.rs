@@ -55,6 +55,29 @@ fn repeated_unlock_of_a_lost_lock_is_unknown() {
     }
 }
 
+/// The loss may come before the reply to the call.
+#[test]
+fn refused_extension_is_noted_while_it_is_repeated() {
+    let mut core = core(false);
+    let lock = take(&mut core, 0);
+    let extend = |id| {
+        let query = Query::Extend { lock: lock.clone(), lease: LEASE };
+        Call::Query { id, limit: at(1_000), query }
+    };
+    let noted = |core: &mut Core| match &core.outputs().collect::<Vec<_>>()[..] {
+        [Output::Unextended { lock: of, cause }] if *of == lock => cause.text().to_string(),
+        other => panic!("{other:?}"),
+    };
+    core.call(at(1), extend(2));
+    sent(&mut core, 1);
+    core.handle(at(2), failed(Subject::Query(2), Fate::Refused));
+    assert_eq!(noted(&mut core), "refused");
+    let cause = Cause::new(UnavailableKind::Unreachable, "no connection");
+    core.handle(at(3), Event::Reconnecting { cause });
+    core.call(at(4), extend(3));
+    assert_eq!(noted(&mut core), "no connection");
+}
+
 /// The loss is reported by the reply to its UNLOCK: no watch of the lock is left.
 #[test]
 fn loss_before_the_unlock_of_a_dropped_guard_is_counted() {

@@ -146,6 +146,7 @@ fn refusal(world: &mut World, name: &str, nonce: u128) -> String {
             limit: Some(end),
             tries: false,
             owner: Arc::default(),
+            taken_back: None,
         })
     });
     world.run(100);

@@ -111,6 +111,7 @@ impl Trio {
                 limit: None,
                 tries: false,
                 owner: Arc::default(),
+                taken_back: None,
             }),
         );
     }

@@ -43,6 +43,7 @@ impl World {
                 limit: None,
                 tries: until == Until::Now,
                 owner: Arc::new(Owner::default()),
+                taken_back: None,
             })
         })
     }

@@ -1,7 +1,7 @@
 //! Goal: each reply and push becomes its event, and the commands of a turn are sent together.
 //! Method: as of its parent.
 
-use gaggle_channels::testing::Events;
+use gaggle_channels::{reply_limit::REPLY_BYTES_MAX, testing::Events};
 
 use super::*;
 
@@ -196,9 +196,83 @@ fn refused_wait_is_logged() {
     lab.turn();
     lab.say("+OK\r\n-NOPERM no permissions to run the 'wait' command\r\n");
     let events = lab.turn();
-    assert!(matches!(events[..], [Event::Unsafe { .. }, Event::Granted { .. }]), "{events:?}");
+    let [Event::Unsafe { cause, .. }, Event::Granted { .. }] = &events[..] else {
+        panic!("{events:?}")
+    };
+    assert!(cause.text().contains("refused WAIT: NOPERM"), "{cause:?}");
     let [event] = &log.with("redis refused a request")[..] else { panic!("{log:?}") };
     assert!(event.contains("NOPERM"), "{event}");
+}
+
+#[test]
+fn too_few_replicas_are_warned_of_once_in_ten_seconds() {
+    let (log, _recording) = Events::of_thread();
+    let mut lab = Lab::with_replicas(Way::Open, 2);
+    lab.connect();
+    for nonce in 1..=3 {
+        lab.submit(lock(nonce, Until::Now));
+        lab.turn();
+        lab.say(&bulk("7 granted 7"));
+        lab.turn();
+        lab.say("+OK\r\n:1\r\n");
+        let events = lab.turn();
+        assert!(matches!(events[..], [Event::Unsafe { .. }, Event::Granted { .. }]), "{events:?}");
+    }
+    let [event] = &log.with("too few replicas")[..] else { panic!("{log:?}") };
+    assert!(event.contains("fewer than 2 replicas of Redis at here:1"), "{event}");
+}
+
+/// The second reply has no end.
+#[test]
+fn endless_reply_ends_the_connection() {
+    let mut lab = Lab::up();
+    lab.submit(lock(1, Until::Now));
+    lab.turn();
+    let part = format!("${}\r\n", 1 << 30) + &"x".repeat(1 << 19);
+    let mut read = 0;
+    loop {
+        lab.say(if read == 0 { &part } else { &part[16..] });
+        read += part.len();
+        let events = (0..8).flat_map(|_| lab.turn()).collect::<Vec<_>>();
+        if let [.., Event::Reconnecting { cause }] = &events[..] {
+            assert!(cause.text().contains("expected the end of one within 8 MiB"), "{cause:?}");
+            break;
+        }
+        assert!(read < 10 << 20, "{read} bytes");
+    }
+    assert!(read >= REPLY_BYTES_MAX, "{read} bytes");
+}
+
+/// Many whole replies have more bytes than one may have.
+#[test]
+fn whole_replies_have_no_common_limit() {
+    let mut lab = Lab::up();
+    for _ in 0..20 {
+        lab.submit(Command::Inspect { id: 9, key: "k".into() });
+        lab.turn();
+        lab.say(&format!("${}\r\n{}\r\n", 1 << 19, "x".repeat(1 << 19)));
+        let events = (0..8).flat_map(|_| lab.turn()).collect::<Vec<_>>();
+        assert!(matches!(events[..], [Event::Inspected { found: Err(_), .. }]), "{events:?}");
+    }
+}
+
+/// A server that publishes before it has replied to the handshake.
+#[test]
+fn publications_before_the_handshake_are_limited() {
+    let mut lab = Lab::new(Way::Open);
+    lab.turn();
+    lab.server = lab.ends.lock().unwrap().1.pop_front();
+    let push = format!(">3\r\n$7\r\nmessage\r\n$1\r\nt\r\n{}", bulk(&"?".repeat(100)));
+    let pushes = push.repeat((1 << 19) / push.len());
+    for _ in 0..4 {
+        lab.say(&pushes);
+        for event in (0..8).flat_map(|_| lab.turn()).collect::<Vec<_>>() {
+            let Event::Down { cause: Some(cause) } = event else { panic!("{event:?}") };
+            assert!(cause.text().contains("and of the handshake within 1 MiB"), "{cause:?}");
+            return;
+        }
+    }
+    panic!("the connection is still open");
 }
 
 /// A stranger may publish without end.
