@@ -90,14 +90,19 @@ async fn repeated_lock_finds_its_grant_on_redis() {
 }
 
 #[tokio::test]
-async fn repeated_unlock_and_extend_succeed() {
+async fn repeated_extend_succeeds_and_repeated_unlock_is_unknown() {
     let server = Server::start().await;
     let proxy = Proxy::before(server.port());
     let redis = through(&proxy).await;
     let held = take(&redis, "k", secs(10)).await;
     proxy.cut_replies(1);
-    redis.unlock(&held).await.unwrap();
+    let repeated = redis.unlock(&held).await;
+    assert!(
+        matches!(repeated, Err(Error::Unknown)),
+        "the reply of the first was lost: {repeated:?}"
+    );
     assert_eq!(proxy.cuts(), 1);
+    assert_eq!(server.residue().await, Vec::<String>::new());
     assert!(matches!(redis.unlock(&held).await, Err(Error::NotHolder)));
     let held = take(&redis, "k", secs(10)).await;
     proxy.cut_replies(1);
@@ -115,4 +120,33 @@ async fn lock_lost_by_a_restart_is_lost_on_reconnect() {
     server.down();
     server.up().await;
     tokio::time::timeout(secs(5), watch.lost()).await.unwrap();
+}
+
+/// Contract, Outcomes: the holder relies on its lock until the unlock, and its bytes are lost.
+#[tokio::test]
+async fn unlock_of_a_lock_that_another_held_is_not_ok() {
+    for way in ["force-unlock", "FLUSHALL", "unlock by the value"] {
+        let server = Server::start().await;
+        let proxy = Proxy::before(server.port());
+        let (first, second) = (through(&proxy).await, server.open().await);
+        let held = take(&first, "k", secs(30)).await;
+        proxy.swallow(true);
+        match way {
+            "force-unlock" => {
+                drop(second.operator().unwrap().force_unlock("k", None, "it hangs").await.unwrap());
+            }
+            "FLUSHALL" => server.command::<()>(&["FLUSHALL"]).await,
+            _ => second.unlock(&held).await.unwrap(),
+        }
+        let between = take(&second, "k", secs(30)).await;
+        let (outcome, severed) = tokio::join!(first.unlock(&held), async {
+            // The UNLOCK leaves in between.
+            tokio::time::sleep(ms(20)).await;
+            proxy.swallow(false);
+            proxy.sever()
+        });
+        assert!(severed > 0);
+        assert!(matches!(outcome, Err(Error::Unknown | Error::NotHolder)), "{way}: {outcome:?}");
+        second.unlock(&between).await.unwrap();
+    }
 }

@@ -13,6 +13,7 @@ use std::{
     fs,
     hash::{DefaultHasher, Hash as _, Hasher as _},
     io::Write as _,
+    ops::Range,
     path::Path,
     process::{Command, Stdio},
     time::{SystemTime, UNIX_EPOCH},
@@ -37,6 +38,17 @@ fn checked(seed: u64, plan: Plan) -> Run {
     run
 }
 
+/// So many seeds, or `GAGGLE_SEEDS`, that no run had before.
+fn fresh_seeds(count: u64, option: &str) -> Range<u64> {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let fresh = since.as_secs() << 16;
+    let count = std::env::var("GAGGLE_SEEDS").ok().map_or(count, |n| n.parse().unwrap());
+    // Past the test harness, which keeps what a test that passes has printed to itself.
+    let line = format!("fresh seeds: gaggle simulate{option} --from {fresh} --seeds {count}\n");
+    std::io::stderr().write_all(line.as_bytes()).unwrap();
+    fresh..fresh + count
+}
+
 #[test]
 fn saved_plans_are_sound() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/plans");
@@ -51,14 +63,8 @@ fn saved_plans_are_sound() {
 
 #[test]
 fn fixed_and_fresh_seeds_are_sound() {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    let fresh = since.as_secs() << 16;
-    let count = std::env::var("GAGGLE_SEEDS").ok().map_or(40, |n| n.parse().unwrap());
-    // Past the test harness, which keeps what a test that passes has printed to itself.
-    let line = format!("fresh seeds: gaggle simulate --from {fresh} --seeds {count}\n");
-    std::io::stderr().write_all(line.as_bytes()).unwrap();
     let mut batch = Batch::default();
-    (0..240).chain(fresh..fresh + count).for_each(|seed| batch.add(&assert_sound(seed)));
+    (0..240).chain(fresh_seeds(40, "")).for_each(|seed| batch.add(&assert_sound(seed)));
     println!("{batch}");
     // Undecided is no pass: the intervals were checked, the search gave up.
     assert_eq!(batch.totals.undecided, 0, "a history was not decided");
@@ -67,12 +73,8 @@ fn fixed_and_fresh_seeds_are_sound() {
 
 #[test]
 fn redis_clients_are_sound_under_every_fault() {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    let fresh = since.as_secs() << 16;
-    let line = format!("fresh seeds: gaggle simulate --redis --from {fresh} --seeds 100\n");
-    std::io::stderr().write_all(line.as_bytes()).unwrap();
     let mut batch = Batch::default();
-    for seed in (0..400).chain(fresh..fresh + 100) {
+    for seed in (0..400).chain(fresh_seeds(100, " --redis")) {
         batch.add(&checked(seed, Plan::generate_redis(seed)));
     }
     println!("{batch}");

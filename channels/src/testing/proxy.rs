@@ -22,6 +22,7 @@ struct Faults {
     lose_publications: AtomicBool,
     publications_lost: AtomicU64,
     reply_delay: AtomicU64,
+    swallow: AtomicBool,
     closed: AtomicBool,
     connections: Mutex<Vec<TcpStream>>,
 }
@@ -100,6 +101,11 @@ impl Proxy {
         self.faults.reply_delay.store(millis(by), SeqCst);
     }
 
+    /// Sets whether all bytes, in both directions, are read and lost; the connections stay.
+    pub fn swallow(&self, swallow: bool) {
+        self.faults.swallow.store(swallow, SeqCst);
+    }
+
     /// Ends every connection; says how many there were.
     ///
     /// # Panics
@@ -138,6 +144,9 @@ impl Connection {
     fn forward_requests(&self) {
         let mut buffer = vec![0; 65_536];
         while let Ok(read @ 1..) = (&self.client).read(&mut buffer) {
+            if self.faults.swallow.load(SeqCst) {
+                continue;
+            }
             let bytes = &buffer[..read];
             let script = find(bytes, b"EVALSHA").is_some() || is_long_record(bytes);
             let due = &self.faults.cuts_due;
@@ -168,6 +177,9 @@ impl Connection {
         });
         let mut buffer = vec![0; 65_536];
         while let Ok(read @ 1..) = (&self.server).read(&mut buffer) {
+            if self.faults.swallow.load(SeqCst) {
+                continue;
+            }
             // The server has replied: the write took effect.
             if self.cut.load(SeqCst) {
                 self.faults.cuts.fetch_add(1, SeqCst);

@@ -173,10 +173,8 @@ pub(crate) enum Fate {
 pub(crate) enum Memory {
     /// Nothing, but replies may be lost in transit.
     Kept,
-    /// Replies and events may be lost in transit, but no lock.
+    /// Replies and events may be lost in transit, and it may have forgotten locks.
     Events,
-    /// Events, and locks too: it may be another granting side.
-    Perhaps,
     /// All: it is another granting side.
     Lost,
 }

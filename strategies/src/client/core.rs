@@ -155,9 +155,8 @@ impl Core {
         let held = self.held.get(lock.nonce());
         let until = held.map_or(until, |held| until.max(held.extended_to));
         let copies = held.map_or(copies, |held| !held.sole);
-        let held = held.is_some_and(|held| !held.is_doubtful);
         let request = self.requests.enter(now, Subject::Unlock(lock.nonce()), || {
-            Kind::Unlock(Release { lock, copies, held, until, forced: None })
+            Kind::Unlock(Release { lock, copies, until, forced: None })
         });
         let release = request.release_mut();
         release.until = release.until.max(until);

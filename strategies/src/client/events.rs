@@ -171,7 +171,7 @@ impl Core {
             }
         }
         if let Some(request) = request {
-            self.reply_to_all(&request, || request.unlocked(now, was_held && !is_elsewhere));
+            self.reply_to_all(&request, || request.unlocked(was_held && !is_elsewhere));
         }
     }
 
@@ -243,24 +243,10 @@ impl Core {
         match memory {
             Memory::Kept => {}
             Memory::Events => self.check_all(now),
-            Memory::Perhaps => {
-                self.doubt();
-                self.check_all(now);
-            }
             Memory::Lost => self.lose_all(now),
         }
         for of in self.requests.subjects(|request| !request.is_queued()) {
             self.requests.schedule(of, now);
-        }
-    }
-
-    /// A lock that an UNLOCK will not find may have been lost, and not freed by an earlier copy.
-    fn doubt(&mut self) {
-        self.held.doubt();
-        for of in self.requests.subjects(|request| matches!(request.kind, Kind::Unlock(_))) {
-            if let Some(request) = self.requests.get(of) {
-                request.release_mut().held = false;
-            }
         }
     }
 
@@ -279,7 +265,6 @@ impl Core {
     /// request arrives there. Or it is the same, to which this process is new.
     fn lose_all(&mut self, now: Instant) {
         self.lose_holds();
-        self.doubt();
         for of in self.requests.subjects(|_| true) {
             self.requests.dequeued(of);
             let Some(request) = self.requests.get(of) else { continue };
@@ -297,12 +282,8 @@ impl Core {
 
     fn lost(&mut self, mut lock: Lock, forced: Option<Arc<str>>) {
         let (nonce, token) = (lock.nonce(), lock.fencing_token());
-        let mut is_dropped = false;
-        if let Some(unlock) = self.requests.get(Subject::Unlock(nonce)) {
-            is_dropped = unlock.callers.is_empty();
-            let release = unlock.release_mut();
-            release.held &= release.lock.fencing_token() > token;
-        }
+        let unlock = self.requests.get(Subject::Unlock(nonce));
+        let is_dropped = unlock.is_some_and(|unlock| unlock.callers.is_empty());
         // The loss of a dropped guard's lock is counted by the reply to its UNLOCK.
         if !is_dropped && let Some(held) = self.held.remove_up_to(nonce, token) {
             held.lose();

@@ -31,8 +31,6 @@ pub(super) struct Held {
     pub(super) extended_to: Instant,
     /// No other copy of its LOCK can still arrive at the granting side.
     pub(super) sole: bool,
-    /// The granting side may have forgotten it, and has not extended it since.
-    pub(super) is_doubtful: bool,
     /// The delivery of the grant. If another process was granted the lock, it counts as taken.
     delivery: Delivery,
 }
@@ -115,7 +113,6 @@ impl Holdings {
     pub(super) fn extended(&mut self, now: Instant, lock: &Lock, deadline: Instant) -> Delivery {
         if let Some(held) = self.by_nonce.get_mut(&lock.nonce()) {
             held.deadline = held.deadline.max(deadline);
-            held.is_doubtful = false;
             held.delivery.clone()
         } else {
             let delivery = self.insert(now, lock, deadline, false);
@@ -136,9 +133,9 @@ impl Holdings {
             (lock.key().clone(), lock.fencing_token(), Delivery::default());
         self.greatest_token = self.greatest_token.max(token);
         self.sweep_at.get_or_insert_with(|| now.after(SWEEP_EVERY));
-        let (extended_to, is_doubtful) = (Instant::default(), false);
         let unread = delivery.clone();
-        let held = Held { key, token, deadline, extended_to, sole, is_doubtful, delivery };
+        let extended_to = Instant::default();
+        let held = Held { key, token, deadline, extended_to, sole, delivery };
         self.by_nonce.insert(lock.nonce(), Box::new(held));
         unread
     }
@@ -161,11 +158,6 @@ impl Holdings {
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (Nonce, &Held)> {
         self.by_nonce.iter().map(|(nonce, held)| (*nonce, &**held))
-    }
-
-    /// The granting side may have forgotten every one.
-    pub(super) fn doubt(&mut self) {
-        self.by_nonce.values_mut().for_each(|held| held.is_doubtful = true);
     }
 
     pub(super) fn next_sweep(&self) -> Option<Instant> {

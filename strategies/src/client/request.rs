@@ -10,7 +10,7 @@ use super::{
     command::{Cause, Command, Fate, Link, Profile, Subject},
     timers::Timer,
 };
-use crate::{Error, Instant, Lock, UnavailableKind, not_held};
+use crate::{Error, Instant, Lock, UnavailableKind};
 
 /// For how long the withdrawal of an unbounded wait is repeated beyond its lease: after that, the
 /// granting side drops the waiter with its process.
@@ -56,9 +56,6 @@ pub(super) struct Release {
     pub(super) lock: Lock,
     /// A copy of the nonce's LOCK may arrive after this: the granting side must remember it.
     pub(super) copies: bool,
-    /// This process relied on the lock when the release began, and no granting side can have
-    /// forgotten it since.
-    pub(super) held: bool,
     /// Until when it is repeated.
     pub(super) until: Instant,
     /// A force-unlock: the token that it ends, the process and the reason.
@@ -160,18 +157,13 @@ impl Request {
     }
 
     /// The reply of its callers after an UNLOCK.
-    pub(super) fn unlocked(&self, now: Instant, was_held: bool) -> Reply {
-        let Kind::Unlock(release) = &self.kind else { unreachable!("no unlock: {:?}", self.kind) };
-        if was_held {
-            return Reply::Unlocked;
-        }
-        if !self.attempts.is_unsettled() {
-            return Reply::NotHeld;
-        }
-        // An earlier send, whose reply was lost, may have freed it; or its lease had ended.
-        match not_held(&release.lock, now) {
-            Error::NotHolder if release.held => Reply::Unlocked,
-            _ => Reply::Failed(Error::Unknown),
+    pub(super) fn unlocked(&self, was_held: bool) -> Reply {
+        match was_held {
+            true => Reply::Unlocked,
+            // An earlier send, whose reply was lost, may have freed it. It may also have been lost
+            // before, and held by another acquisition since.
+            false if self.attempts.is_unsettled() => Reply::Failed(Error::Unknown),
+            false => Reply::NotHeld,
         }
     }
 

@@ -304,7 +304,7 @@ fn outage_refuses_tries_but_no_waits() {
         Event::Down { cause: Some(Cause::new(UnavailableKind::Refused, "refused")) },
     );
     assert!(matches!(replies(&mut core)[..], [(1, Reply::Failed(Error::Unavailable { .. }))]));
-    core.handle(at(10), Event::Up { memory: Memory::Perhaps });
+    core.handle(at(10), Event::Up { memory: Memory::Events });
     assert_eq!(sent(&mut core, 10).len(), 1);
 }
 

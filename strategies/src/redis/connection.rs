@@ -7,6 +7,7 @@ use std::{
     collections::VecDeque,
     fmt,
     future::{Future, poll_fn},
+    mem,
     pin::{Pin, pin},
     task::{Context, Poll},
     time::Duration,
@@ -19,7 +20,7 @@ use tokio::task::unconstrained;
 use super::{
     dial::{Dial, Dialing, tls_at, unopened},
     error::ConnectionError,
-    handshake::{Found, Handshake},
+    handshake::Handshake,
     options::RedisOptions,
     pipeline::{Pipeline, Replied},
     request::Request,
@@ -89,8 +90,8 @@ pub(super) struct Connection {
     options: RedisOptions,
     ids: Ids,
     state: State,
-    /// The server's run at the last connection, if there was one.
-    run: Option<String>,
+    /// Whether there was a connection before.
+    was_up: bool,
     /// Attempts that have failed, and connections that ended soon, since the last steady one.
     failures: u32,
 }
@@ -112,8 +113,8 @@ enum State {
     },
 }
 
-/// A pipeline after its handshake, and the server as that found it.
-type Opened = (Box<Pipeline>, Found);
+/// A pipeline after its handshake, and the server's time in microseconds.
+type Opened = (Box<Pipeline>, u64);
 
 impl Connection {
     pub(super) fn new(
@@ -125,7 +126,7 @@ impl Connection {
     ) -> Self {
         let until = now.after(options.connect_timeout);
         let state = connecting(dial.as_mut(), handshake.clone(), now, until);
-        Self { dial, handshake, options, ids, state, run: None, failures: 0 }
+        Self { dial, handshake, options, ids, state, was_up: false, failures: 0 }
     }
 
     /// Sends and receives. Returns whether there is something to take.
@@ -140,7 +141,7 @@ impl Connection {
         match &mut self.state {
             State::Pausing { until } if *until <= now => {
                 let mut handshake = self.handshake.clone();
-                if self.run.is_some() && planted!(SubscriptionLost) {
+                if self.was_up && planted!(SubscriptionLost) {
                     handshake.topic = None;
                 }
                 let until = now.after(self.limit());
@@ -160,13 +161,10 @@ impl Connection {
                     }
                 };
                 match outcome {
-                    Ok((pipeline, Found { time, run })) => {
+                    Ok((pipeline, time)) => {
                         // A server that started again, or another one, may have lost all locks.
-                        let memory = match self.run.replace(run.clone()) {
-                            None => Memory::Kept,
-                            Some(former) if former == run && !run.is_empty() => Memory::Events,
-                            Some(_) => Memory::Perhaps,
-                        };
+                        let was_up = mem::replace(&mut self.was_up, true);
+                        let memory = if was_up { Memory::Events } else { Memory::Kept };
                         self.state = State::Up { pipeline, since: now, silent_since: now };
                         Some(Ok((time, memory)))
                     }
@@ -289,7 +287,7 @@ impl Connection {
     /// sooner: a server that hangs, or a network that has lost a part of one, needs a new one.
     fn limit(&self) -> Duration {
         let limit = self.options.connect_timeout;
-        match self.run.is_some() {
+        match self.was_up {
             true => (limit / FIRST_PART * (1 << self.failures.saturating_sub(1).min(8))).min(limit),
             false => limit,
         }
@@ -319,7 +317,7 @@ async fn open(way: Dialing, handshake: Handshake) -> Outcome {
     let opened = way.await.map_err(|error| unopened(handshake.address.clone(), error));
     let (stream, peer) = opened?;
     match Pipeline::open(&handshake, stream).await {
-        Ok((pipeline, found)) => Ok((Box::new(pipeline), found)),
+        Ok((pipeline, time)) => Ok((Box::new(pipeline), time)),
         Err(error @ (ConnectionError::Unreachable { .. } | ConnectionError::NotRedis { .. })) => {
             Err(tls_at(peer).await.unwrap_or(error))
         }

@@ -28,24 +28,16 @@ pub(super) struct Handshake {
     pub(super) key: Option<String>,
 }
 
-/// A server, as the handshake finds it.
-#[derive(Debug)]
-pub(super) struct Found {
-    /// Its time in microseconds.
-    pub(super) time: u64,
-    /// Its `run_id`, another one after each start; empty if the server hides it.
-    pub(super) run: String,
-}
-
 impl Handshake {
-    /// Subscribes, checks the server and loads the scripts, in one write.
+    /// Subscribes, checks the server and loads the scripts, in one write. Returns the server's time
+    /// in microseconds.
     ///
     /// It is the same for every connection: a server can be replaced, and its settings and rights
     /// can change.
     pub(super) async fn perform(
         &self,
         connection: &MultiplexedConnection,
-    ) -> Result<Found, ConnectionError> {
+    ) -> Result<u64, ConnectionError> {
         let mut commands: Vec<(&str, Cmd)> =
             vec![("INFO", command(&["INFO"])), ("TIME", command(&["TIME"]))];
         if self.waits {
@@ -76,8 +68,7 @@ impl Handshake {
         let time = protocol::time(&reply()?);
         replies.try_for_each(|reply| reply.map(drop))?;
         let not_redis = || ConnectionError::NotRedis { address: self.address.clone() };
-        let time = time.ok_or_else(not_redis)?;
-        Ok(Found { time, run: field(&info, "run_id").unwrap_or_default().to_owned() })
+        time.ok_or_else(not_redis)
     }
 
     fn reply(

@@ -25,7 +25,7 @@ use tokio::{
 use super::{
     dial::Stream,
     error::{ConnectionError, of_attempt},
-    handshake::{Found, Handshake},
+    handshake::Handshake,
     request::Request,
 };
 use crate::client::command::Fate;
@@ -62,11 +62,11 @@ pub(super) struct Pipeline {
 }
 
 impl Pipeline {
-    /// Logs in and performs the handshake. Also returns what that has found.
+    /// Logs in and performs the handshake. Also returns the server's time in microseconds.
     pub(super) async fn open(
         handshake: &Handshake,
         stream: Box<dyn Stream>,
-    ) -> Result<(Self, Found), ConnectionError> {
+    ) -> Result<(Self, u64), ConnectionError> {
         let (push, pushes) = mpsc::unbounded_channel();
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
@@ -81,9 +81,9 @@ impl Pipeline {
         let (connection, driver) =
             connected.map_err(|error| of_attempt(handshake.address.clone(), &error))?;
         let mut driver: Driver = Box::pin(driver);
-        let found = tokio::select! {
+        let time = tokio::select! {
             biased;
-            found = handshake.perform(&connection) => found?,
+            time = handshake.perform(&connection) => time?,
             () = &mut driver => return Err(ConnectionError::Unreachable {
                 address: handshake.address.clone(),
                 reason: CLOSED.into(),
@@ -100,7 +100,7 @@ impl Pipeline {
             limit,
             end: None,
         };
-        Ok((pipeline, found))
+        Ok((pipeline, time))
     }
 
     /// Takes a request, which leaves when this is polled next.

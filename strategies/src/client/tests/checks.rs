@@ -24,7 +24,7 @@ fn holds_and_waits_are_checked_after_outage() {
     sent(&mut core, 1);
     core.handle(at(1), Event::Queued { nonce: nonce(2), check_in: Some(TIMEOUT) });
     core.handle(at(2), Event::Down { cause: None });
-    core.handle(at(3), Event::Up { memory: Memory::Perhaps });
+    core.handle(at(3), Event::Up { memory: Memory::Events });
     let checks = sent(&mut core, 3);
     assert!(matches!(
         checks[..],
@@ -90,7 +90,7 @@ fn refused_check_of_a_hold_is_repeated() {
     let mut core = core(false);
     take(&mut core, 0);
     core.handle(at(1), Event::Down { cause: None });
-    core.handle(at(2), Event::Up { memory: Memory::Perhaps });
+    core.handle(at(2), Event::Up { memory: Memory::Events });
     assert_eq!(checked(&sent(&mut core, 2)), [(1, 41)]);
     core.handle(at(3), unchecked(UnavailableKind::Refused));
     assert!(sent(&mut core, 4).is_empty(), "it backs off");
@@ -106,7 +106,7 @@ fn refused_check_of_a_hold_is_repeated() {
     core.handle(again, unchecked(UnavailableKind::Unreachable));
     core.handle(again, Event::Down { cause: None });
     assert!(sent(&mut core, 1_000).is_empty(), "there is no connection");
-    core.handle(at(1_001), Event::Up { memory: Memory::Perhaps });
+    core.handle(at(1_001), Event::Up { memory: Memory::Events });
     assert_eq!(checked(&sent(&mut core, 1_001)), [(1, 41)]);
     assert!(sent(&mut core, 2_000).is_empty());
 }
@@ -128,7 +128,7 @@ fn permanently_refused_check_ends_its_waiter() {
 
     let mut core = self::core(false);
     take(&mut core, 2_000);
-    core.handle(at(2_001), Event::Up { memory: Memory::Perhaps });
+    core.handle(at(2_001), Event::Up { memory: Memory::Events });
     sent(&mut core, 2_001);
     core.handle(at(2_002), unchecked(UnavailableKind::Misconfigured));
     assert!(sent(&mut core, 3_000).is_empty(), "the check of a hold is not repeated");
@@ -139,7 +139,7 @@ fn refused_checks_do_not_multiply_on_reconnects() {
     let mut core = core(false);
     take(&mut core, 0);
     for connection in 1..9 {
-        core.handle(at(connection), Event::Up { memory: Memory::Perhaps });
+        core.handle(at(connection), Event::Up { memory: Memory::Events });
         assert_eq!(checked(&sent(&mut core, connection)), [(1, 41)]);
         core.handle(at(connection), unchecked(UnavailableKind::Refused));
     }

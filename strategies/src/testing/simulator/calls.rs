@@ -96,26 +96,11 @@ impl Calls {
     ///
     /// Calls without a reply are what makes a search endless; here the log knows their fate:
     /// an operation that was never `granted` had no effect.
-    ///
-    /// Beyond the drift bound an unlock may say that it freed the key although its lease was over:
-    /// of a reply that left that open its caller's own deadline decides. There `freed`
-    /// decides, every operation whose lock the log saw held until its unlock; within the bound
-    /// the reply itself is checked.
-    pub(super) fn history(
-        self,
-        granted: &BTreeSet<Op>,
-        freed: Option<&BTreeSet<Op>>,
-    ) -> Result<History, Malformed> {
+    pub(super) fn history(self, granted: &BTreeSet<Op>) -> Result<History, Malformed> {
         let granted: BTreeSet<Nonce> = granted.iter().map(|op| op.nonce()).collect();
-        let freed: Option<BTreeSet<Nonce>> =
-            freed.map(|freed| freed.iter().map(|op| op.nonce()).collect());
         let mut operations = self.recorder.finish()?.operations().to_vec();
         for operation in &mut operations {
             let was_granted = granted.contains(&operation.nonce);
-            let done = operation.outcome == Outcome::Done;
-            if done && freed.as_ref().is_some_and(|freed| !freed.contains(&operation.nonce)) {
-                operation.outcome = Outcome::Refused(Refusal::NoEffect);
-            }
             let open = matches!(
                 operation.outcome,
                 Outcome::Unknown | Outcome::Refused(Refusal::TimedOut | Refusal::Withdrawn)

@@ -283,7 +283,10 @@ impl Client {
             Some(Err(Error::Expired)) => Completion::Cancelled,
             // Notified of the loss before or during the call: this says nothing about the holder.
             Some(Err(Error::NotHolder)) if ended => Completion::Cancelled,
-            Some(Ok(())) => Completion::Otherwise(Outcome::Done),
+            Some(Ok(())) => {
+                self.note(Observation::Unlocked(lock.clone()));
+                Completion::Otherwise(Outcome::Done)
+            }
             Some(Err(error)) => Completion::Otherwise(Call::Unlock.failed(error)),
         });
     }

@@ -32,7 +32,7 @@ pub(super) const FAULTS: [&str; 25] = [
 ];
 
 /// The same for clients of one Redis.
-pub(super) const SERVER_FAULTS: [&str; 26] = [
+pub(super) const SERVER_FAULTS: [&str; 27] = [
     "segment lost",
     "segment cut off",
     "frame held up",
@@ -58,6 +58,7 @@ pub(super) const SERVER_FAULTS: [&str; 26] = [
     "server restarted",
     "server lost its memory",
     "failover to a replica",
+    "server was flushed",
     "too few replicas",
 ];
 

@@ -44,11 +44,12 @@ pub(super) enum Fault {
     ServerRestart,
     MemoryLoss,
     Failover,
+    Flushed,
 }
 
 impl Fault {
     /// All kinds.
-    pub(super) const ALL: [Self; 17] = [
+    pub(super) const ALL: [Self; 18] = [
         Self::Partition,
         Self::Slow,
         Self::Pause,
@@ -66,5 +67,6 @@ impl Fault {
         Self::ServerRestart,
         Self::MemoryLoss,
         Self::Failover,
+        Self::Flushed,
     ];
 }

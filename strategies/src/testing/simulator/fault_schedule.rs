@@ -46,6 +46,7 @@ impl FaultSchedule {
             Fault::ServerRestart => self.server.restart,
             Fault::MemoryLoss => self.server.wipe,
             Fault::Failover => self.server.failover,
+            Fault::Flushed => self.server.flush_all,
         }
     }
 

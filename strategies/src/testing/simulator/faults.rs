@@ -85,6 +85,7 @@ impl World {
             Fault::ServerRestart => self.break_server(Outage::Restarts),
             Fault::MemoryLoss => self.break_server(Outage::Wiped),
             Fault::Failover => self.break_server(Outage::Failover),
+            Fault::Flushed => self.break_server(Outage::Flushed),
         }
     }
 

@@ -58,8 +58,8 @@ pub(super) struct Invariants {
     formed_again: bool,
     /// Every operation of which a LOCK was granted.
     granted: BTreeSet<Op>,
-    /// Every operation whose lock was held until its unlock.
-    freed: BTreeSet<Op>,
+    /// Every acquisition that an unlock found held.
+    unlocked: BTreeSet<Acquisition>,
     /// Committed commands and the effects, for a trace.
     pub(super) lines: Option<Vec<String>>,
     pub(super) coverage: Coverage,
@@ -184,6 +184,7 @@ impl Invariants {
             }
             noted.extend(effects);
         }
+        self.unlocked.extend(group.ledger.take_unlocked());
         let applied = std::mem::replace(&mut watched.applied, view.applied);
         assert!(view.applied >= applied, "a member's applied index never falls");
         if view.applied != applied {
@@ -207,14 +208,10 @@ impl Invariants {
                 self.queued.extend(op(nonce).map(|op| (op, *nonce, false)));
             }
             Effect::Granted(grant) => self.granted.extend(op(&grant.nonce)),
-            // A lock that a process unlocks for a dropped caller had no holder.
+            // A lock that was read too late to be used, and given back, had no holder.
             Effect::Unlocked { nonce, was: PriorState::Held, .. }
-                if self.believed.contains(nonce) =>
+                if !self.believed.contains(nonce) =>
             {
-                self.freed.extend(op(nonce));
-            }
-            // So was one that was read too late to be used, and given back.
-            Effect::Unlocked { nonce, was: PriorState::Held, .. } => {
                 self.queued.extend(op(nonce).map(|op| (op, *nonce, false)));
             }
             _ => {}
@@ -320,6 +317,14 @@ impl Invariants {
         self.beliefs.extend(client, nonce, deadline)
     }
 
+    /// The granting side has said of this very acquisition that it is unlocked (contract,
+    /// Outcomes).
+    pub(super) fn check_unlocked(&self, lock: &Lock) {
+        let acquisition = (lock.nonce(), lock.fencing_token());
+        let is_unlocked = self.unlocked.contains(&acquisition);
+        assert!(is_unlocked, "an unlock says Ok, and nothing has unlocked {lock:?}");
+    }
+
     pub(super) fn release(&mut self, slot: usize, nonce: Nonce, token: u64) {
         self.released.insert((slot, nonce, token));
     }
@@ -378,10 +383,5 @@ impl Invariants {
     /// Every operation that was granted in any group.
     pub(super) const fn granted(&self) -> &BTreeSet<Op> {
         &self.granted
-    }
-
-    /// Every operation whose lock an unlock found held.
-    pub(super) const fn freed(&self) -> &BTreeSet<Op> {
-        &self.freed
     }
 }

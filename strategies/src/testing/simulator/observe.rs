@@ -60,6 +60,10 @@ impl World {
                     self.invariants.release(slot, nonce, token);
                     Ok(())
                 }
+                Observation::Unlocked(lock) => {
+                    self.invariants.check_unlocked(&lock);
+                    Ok(())
+                }
                 Observation::Forces { key, nonce, token } => {
                     self.recorder.force(nonce);
                     let op = self.invariants.force((nonce, token));

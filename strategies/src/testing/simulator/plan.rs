@@ -10,6 +10,8 @@ use super::{
 };
 use crate::{Drift, KEY_BYTES_MAX, MemberOptions, lock_table::TableConfig, member::Policy};
 
+/// The longest delay of a calm network.
+const NEAR: u64 = 3 * MS;
 const YEAR: u64 = 365 * 24 * 3_600 * 1_000 * MS;
 
 /// Which clocks a simulation runs with.
@@ -75,6 +77,8 @@ pub(super) struct ServerPlan {
     pub(super) replicas: u32,
     pub(super) few_replicas: u64,
     pub(super) failover: u64,
+    #[serde(default)]
+    pub(super) flush_all: u64,
 }
 
 /// The members' options that a seed decides.
@@ -298,7 +302,14 @@ impl Plan {
             replicas,
             few_replicas,
             failover,
+            flush_all: some(&mut random, 2_000, 32_000) * MS,
         });
+        // In one plan of four, a server as far as waiter_ttl, which may be at its limit.
+        if random.chance(250_000) {
+            plan.options.waiter_ttl_ms = random.spread(100, 3_000);
+            let way = random.spread(1, plan.options.waiter_ttl_ms.min(600) / 2) * MS;
+            plan.network.delay = (plan.network.delay.0 + way, plan.network.delay.1 + way);
+        }
         plan.options.nonce_memory_ms = plan.options.nonce_memory_ms.max(1_000);
         plan.options.outside_ms = 0;
         plan.faults.crash_all = 0;
@@ -347,7 +358,7 @@ impl Plan {
 
     /// A calm network: the plan's own delays, nothing else.
     pub(super) fn calm_network(&self) -> NetworkPlan {
-        let low = self.network.delay.0;
+        let low = self.network.delay.0.min(NEAR);
         NetworkPlan { delay: (low, low * 2), in_order: true, ..NetworkPlan::default() }
     }
 }

@@ -81,6 +81,8 @@ pub(super) enum Observation {
         nonce: Nonce,
         token: u64,
     },
+    /// An unlock has ended with `Ok`.
+    Unlocked(Lock),
     /// The grant is about to be ended by an operator.
     Forces {
         key: Arc<str>,

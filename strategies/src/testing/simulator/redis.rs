@@ -57,6 +57,8 @@ pub(super) enum Outage {
     Restarts,
     Wiped,
     Failover,
+    /// `FLUSHALL`: it loses its memory, and no connection.
+    Flushed,
 }
 
 /// A replica, with what the server had at some time.

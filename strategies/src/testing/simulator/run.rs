@@ -8,7 +8,7 @@ use std::{
 
 use super::{
     calls,
-    plan::{Clocks, Plan},
+    plan::Plan,
     totals::Totals,
     world::World,
 };
@@ -58,8 +58,7 @@ pub fn simulate(plan: Plan, settings: &Settings) -> Run {
     let violation = outcome.err().map(message);
     let recorded = std::mem::take(&mut world.calls);
     let invariants = &world.invariants;
-    let freed = (world.plan.clocks == Clocks::BeyondBound).then(|| invariants.freed());
-    let history = recorded.history(invariants.granted(), freed);
+    let history = recorded.history(invariants.granted());
     // The history of a run that an invariant stopped half-way is not checked.
     let (violation, report) = match (violation, history) {
         (Some(violation), _) => (Some(violation), Report::default()),

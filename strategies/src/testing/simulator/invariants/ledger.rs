@@ -5,6 +5,7 @@ use std::{
     sync::Arc,
 };
 
+use super::Acquisition;
 use crate::{
     Nonce,
     lock_table::{ClusterTime, Command, Effect, Grant, LockRequest, PriorState, Refusal, Seen},
@@ -23,6 +24,8 @@ pub(super) struct Ledger {
     waiting: BTreeMap<Nonce, u64>,
     /// Every nonce whose LOCK was committed.
     asked: BTreeSet<Nonce>,
+    /// Acquisitions that an unlock found held, until they are taken.
+    unlocked: Vec<Acquisition>,
     /// A key may be free for a moment while the waiter at its head may be alive, as in Redis.
     keeps_heads: bool,
     /// Before this time a group grants nothing.
@@ -201,7 +204,8 @@ impl Ledger {
         assert_eq!(holds.is_some(), was == PriorState::Held, "an unlock frees its own nonce alone");
         match was {
             PriorState::Held => {
-                self.holders.remove(key);
+                let held = self.holders.remove(key).expect("it was just found");
+                self.unlocked.push((nonce, held.token));
                 self.ended.insert(nonce, self.now);
             }
             PriorState::Waited => {
@@ -217,6 +221,11 @@ impl Ledger {
             }
             PriorState::Ended => {}
         }
+    }
+
+    /// The acquisitions that were unlocked since the last call.
+    pub(super) fn take_unlocked(&mut self) -> Vec<Acquisition> {
+        std::mem::take(&mut self.unlocked)
     }
 
     /// Whether any lease lives.

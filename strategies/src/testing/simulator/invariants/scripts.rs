@@ -113,6 +113,7 @@ impl Invariants {
         let ledger = &mut self.scripts.ledger;
         let (tokens, coverage) = (&mut self.last_tokens, &mut self.coverage);
         ledger.check(0, (now, command), effects, tokens, head, coverage);
+        self.unlocked.extend(ledger.take_unlocked());
         if let Some(lines) = &mut self.lines {
             lines.push(format!("at {} {command:?}: {effects:?}", now.0));
         }

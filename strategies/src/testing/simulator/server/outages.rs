@@ -18,6 +18,7 @@ impl World {
         };
         let until = now + host.random.spread(MS, longest.max(MS));
         match outage {
+            Outage::Flushed => {}
             Outage::Stands => host.stands_until = until,
             Outage::Full => {
                 host.server.set_full(true);
@@ -38,8 +39,9 @@ impl World {
             Outage::Restarts => "server restarted",
             Outage::Wiped => "server lost its memory",
             Outage::Failover => "failover to a replica",
+            Outage::Flushed => "server was flushed",
         });
-        if outage == Outage::Wiped {
+        if matches!(outage, Outage::Wiped | Outage::Flushed) {
             self.host().replica = Replica::default();
             self.promote(true);
         } else if outage == Outage::Failover {
