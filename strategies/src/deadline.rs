@@ -3,7 +3,11 @@
 
 use std::time::Duration;
 
-use crate::{Error, Instant, Lock, options::check_option};
+use crate::{
+    Error, Instant, Lock,
+    options::{check_option, check_span},
+    wait::whole_ms,
+};
 
 /// The granting side counts whole milliseconds.
 const ROUNDING: Duration = Duration::from_millis(1);
@@ -22,8 +26,8 @@ impl Default for Drift {
 
 impl Drift {
     /// A bound of `ppm` parts per million, at most 400,000. At the limit, leases of less than 10 ms
-    /// are never granted, because half of a lease must remain after drift and rounding; at the
-    /// default, leases of less than 3 ms.
+    /// are refused, because half of a lease must remain after drift and rounding; at the default,
+    /// leases of less than 3 ms.
     ///
     /// # Errors
     ///
@@ -47,6 +51,14 @@ impl Drift {
         };
         Duration::from_nanos(drift)
     }
+}
+
+/// Checks that half of a lease can be left after drift and rounding, and that it is of `most` at
+/// most: of another lease no lock is ever returned (contract, rule 2).
+pub(crate) fn check_lasting(duration: Duration, drift: Drift, most: Duration) -> Result<(), Error> {
+    let least = 1_000_000_u64.div_ceil(500_000 - u64::from(drift.ppm));
+    let duration = Duration::from_millis(whole_ms(duration));
+    check_span("duration", duration, Duration::from_millis(least), most)
 }
 
 /// The local deadline of a fresh grant:
@@ -160,6 +172,25 @@ mod tests {
         let present = Some(at(50_000));
         assert_eq!(extended_deadline(present, at(0), ms(1000), Drift::default()), at(50_000));
         assert_eq!(extended_deadline(None, at(0), ms(1000), Drift::default()), at(989));
+    }
+
+    #[test]
+    fn lease_of_which_less_than_half_can_be_left_is_refused() {
+        for (ppm, least) in [(0, 2), (10_000, 3), (200_000, 4), (250_000, 4), (400_000, 10)] {
+            let drift = Drift::from_ppm(ppm).unwrap();
+            let fresh = |lease| extended_deadline(None, at(0), ms(lease), drift);
+            assert!(crate::lasts(fresh(least), at(0), ms(least)), "{ppm}");
+            assert!(!crate::lasts(fresh(least - 1), at(0), ms(least - 1)), "{ppm}");
+            let most = ms(60_000);
+            check_lasting(ms(least), drift, most).unwrap();
+            let below = ms(least) - Duration::from_nanos(1);
+            for lease in [below, most + ms(1)] {
+                let refused = check_lasting(lease, drift, most);
+                let named = matches!(&refused, Err(Error::InvalidOptions { field: "duration", limit, .. })
+                    if *limit == format!("{least} ms to 60 s"));
+                assert!(named, "{ppm} {lease:?}: {refused:?}");
+            }
+        }
     }
 
     #[test]

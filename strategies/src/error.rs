@@ -12,16 +12,17 @@ use crate::{MaxWait, Owner, in_prose};
 #[non_exhaustive]
 #[derive(thiserror::Error)]
 pub enum Error {
-    /// `max_wait` was over while another acquisition held the key, or one or several grants had
-    /// less than half of the lease left and were not extended in time. The second case occurs even
-    /// on a free key, with leases that are short for the network; below 3 ms it occurs at once.
+    /// `max_wait` was over while another acquisition held the key, or a grant had less than half of
+    /// the lease left and was not extended in time. The second case occurs even on a free key, with
+    /// leases that are short for the network.
     ///
     /// *Did it take effect?* No: the caller holds nothing and a withdrawal was sent. Until that
     /// arrives, the key may stay locked for at most one lease. *May I retry?* Yes.
     #[error("{}", timed_out(_0.as_deref()))]
     TimedOut(Option<Box<Contention>>),
 
-    /// Another acquisition holds the key; only for calls that do not wait.
+    /// Another acquisition holds the key, or waits for it and may be alive; only for calls that do
+    /// not wait.
     ///
     /// *Did it take effect?* No. *May I retry?* Yes.
     #[error("{}", held(_0.as_deref()))]
@@ -55,11 +56,12 @@ pub enum Error {
         cause: Option<Box<dyn StdError + Send + Sync>>,
     },
 
-    /// The request was sent and no reply came by the deadline.
+    /// The request was sent, and its reply did not come by the deadline, or was lost with its
+    /// connection: an unlock that is sent again then finds nothing.
     ///
     /// *Did it take effect?* Perhaps; a lock was withdrawn, so that it lasts for at most one lease.
     /// *May I retry?* Yes: unlock and extend as they are, a lock as a new acquisition.
-    #[error("no reply by the deadline, the request may have taken effect: send it again")]
+    #[error("its reply did not come, the request may have taken effect: send it again")]
     Unknown,
 
     /// This handle was closed. *Did it take effect?* No new request did. *May I retry?* On a new
@@ -154,11 +156,11 @@ fn timed_out(contention: Option<&Contention>) -> String {
 /// The text of [`Error::Held`].
 fn held(contention: Option<&Contention>) -> String {
     let Some(Contention { key, holder, .. }) = contention else {
-        return "another acquisition holds the key".into();
+        return "another acquisition holds the key, or waits for it".into();
     };
     match holder {
         Some(holder) => format!("{key:?} is held by {holder}"),
-        None => format!("{key:?} is held by another acquisition"),
+        None => format!("{key:?} is held by another acquisition, or one waits for it"),
     }
 }
 

@@ -15,8 +15,10 @@ use tokio::task::consume_budget;
 
 use self::{call::Call, shard::Shards};
 use crate::{
-    BootClock, Capabilities, Clock, Drift, Error, Exclusion, Inspection, KeyedMutex, Lock,
-    LockOptions, LossWatch, Operator, Order, Survives, check_duration, check_key, check_request,
+    BootClock, Capabilities, Clock, DURATION_MAX, Drift, Error, Exclusion, Inspection, KeyedMutex,
+    Lock, LockOptions, LossWatch, Operator, Order, Survives, check_duration, check_key,
+    check_request,
+    deadline::check_lasting,
     extended,
     lock_table::{Command, TableConfig},
     wait::whole_ms,
@@ -113,6 +115,7 @@ impl Local {
 impl KeyedMutex for Local {
     async fn lock(&self, key: &str, options: LockOptions) -> Result<Lock, Error> {
         check_request(key, &options)?;
+        check_lasting(options.get_duration(), self.shards.drift, DURATION_MAX)?;
         consume_budget().await;
         Call::lock(&self.shards, key, options).await
     }

@@ -12,9 +12,10 @@ mod hand_off;
 mod redis_support;
 #[path = "redis_scripts/scripts.rs"]
 mod scripts;
+#[path = "redis_scripts/silence.rs"]
+mod silence;
 
 use redis::Value;
-use redis_support::ms;
 use scripts::*;
 
 /// Contract, rule 5: the wall clock may be behind the last token.
@@ -101,6 +102,44 @@ async fn copy_of_a_waiting_lock_is_a_sign_of_life() {
     assert_eq!(scripts.server.command::<String>(&record).await, before);
     scripts.unlock(1, false).await;
     assert_eq!(scripts.holder().await, Some(hex(2)));
+}
+
+/// Everything in Redis. The fields of a hash have no order.
+async fn content(scripts: &Scripts) -> (Vec<String>, Vec<Option<Vec<u8>>>, Vec<String>) {
+    let mut dump = full::dump(scripts).await;
+    dump.remove(NAMES.iter().position(|name| *name == WAITERS).unwrap());
+    let mut fields: Vec<String> = scripts.server.command(&["HGETALL", WAITERS]).await;
+    fields.sort();
+    (scripts.server.keys().await, dump, fields)
+}
+
+/// Contract, rule 11: whatever it was refused for.
+#[tokio::test]
+async fn refused_lock_leaves_no_memory() {
+    for refusal in ["held", "waiters", "nonces", "spent", "stale"] {
+        let mut scripts = Scripts::start().await;
+        let (mut too_late, mut wait) = (NEVER, "-1");
+        match refusal {
+            "held" | "waiters" => {
+                scripts.lock(1, 60_000, 0, false).await;
+                scripts.lock(2, 60_000, -1, false).await;
+                scripts.lock(3, 60_000, -1, false).await;
+                (scripts.waiters_max, wait) = if refusal == "held" { (9, "0") } else { (2, "-1") };
+            }
+            "nonces" => {
+                for nonce in 100..100 + NONCES_MAX {
+                    scripts.unlock(u8::try_from(nonce).unwrap(), true).await;
+                }
+            }
+            "spent" => drop(scripts.unlock(9, true).await),
+            _ => too_late = "1",
+        }
+        let before = content(&scripts).await;
+        let arguments = [too_late, &hex(9), "60000", wait, "c", "1 host -"];
+        let words = scripts.run(LOCK, 3, &arguments).await;
+        assert_eq!(words[1], refusal, "{words:?}");
+        assert_eq!(content(&scripts).await, before, "{refusal}");
+    }
 }
 
 /// A queue may be evicted alone.
@@ -228,80 +267,4 @@ async fn requesters_nonce_memory_applies() {
             assert!(is_nonce_memory(left), "expired: {left} ms");
         }
     }
-}
-
-/// Sets the last activity of the processes, in milliseconds ago; the latest is in "#r".
-async fn set_last_activity(scripts: &Scripts, ago: &[(u8, u64)]) {
-    let now: Vec<u64> = scripts.server.command(&["TIME"]).await;
-    let now = now[0] * 1000 + now[1] / 1000;
-    let latest = ago.iter().map(|(_, ago)| now - ago).max().unwrap();
-    let mut words = vec!["HSET".to_owned(), WAITERS.to_owned(), "#r".to_owned()];
-    words.push(format!("{latest} 0 0"));
-    for (process, ago) in ago {
-        words.extend([format!("@{process:032x}"), (now - ago + 3_000).to_string()]);
-    }
-    let words: Vec<_> = words.iter().map(String::as_str).collect();
-    let _: Value = scripts.server.command(&words).await;
-}
-
-/// A key that 1 holds and for which 2 and 3 wait, last heard these milliseconds ago.
-async fn with_silent_waiters(ago: &[(u8, u64)]) -> Scripts {
-    let mut scripts = Scripts::start().await;
-    scripts.lock(1, 60_000, 0, false).await;
-    scripts.lock_as(2, 2, 60_000, -1, false).await;
-    scripts.lock_as(3, 3, 60_000, -1, false).await;
-    set_last_activity(&scripts, ago).await;
-    scripts
-}
-
-/// The server may have stood still for all but the last moment of it.
-#[tokio::test]
-async fn silence_of_all_processes_skips_no_waiter() {
-    let mut scripts = with_silent_waiters(&[(2, 4_000), (3, 4_000)]).await;
-    assert_eq!(scripts.unlock(1, false).await[1..], ["held"]);
-    assert_eq!(scripts.holder().await, None, "no process was active yet");
-    let try_now = scripts.lock_as(4, 4, 60_000, 0, false).await;
-    assert_eq!(try_now[1..], ["held"], "those before it may live");
-    // The second is heard first.
-    let found = scripts.run(POLL, 3, &[&hex(3)]).await;
-    assert_eq!((found.len(), scripts.holder().await), (2, None), "{found:?}");
-    let found = scripts.run(POLL, 2, &[&hex(2)]).await;
-    assert_eq!(scripts.holder().await, Some(hex(2)), "{found:?}");
-    assert_eq!(scripts.number(&["ZCARD", QUEUE]).await, 1);
-}
-
-/// A caller that does not wait gives no sign of life for those that wait.
-#[tokio::test]
-async fn dead_waiters_keep_no_key_from_callers_that_do_not_wait() {
-    let mut scripts = with_silent_waiters(&[(2, 4_000), (3, 4_000)]).await;
-    scripts.unlock(1, false).await;
-    assert_eq!(scripts.lock_as(4, 4, 60_000, 0, false).await[1..], ["held"]);
-    tokio::time::sleep(ms(400)).await;
-    assert_eq!(scripts.lock_as(4, 5, 60_000, 0, false).await[1..], ["held"], "not yet");
-    tokio::time::sleep(ms(1_200)).await;
-    scripts.lock_as(4, 6, 60_000, 0, false).await;
-    assert_eq!(scripts.holder().await, Some(hex(6)));
-    assert_eq!(scripts.number(&["EXISTS", QUEUE, WAITERS]).await, 0);
-}
-
-/// Contract, rule 7: both wait without end.
-#[tokio::test]
-async fn silent_process_beside_active_is_skipped() {
-    let mut scripts = with_silent_waiters(&[(2, 4_000), (3, 1_000)]).await;
-    scripts.unlock(1, false).await;
-    assert_eq!(scripts.holder().await, Some(hex(3)));
-}
-
-/// Half of `waiter_ttl` after the first that was heard.
-#[tokio::test]
-async fn process_silent_after_a_standstill_is_skipped() {
-    let mut scripts = with_silent_waiters(&[(2, 4_000), (3, 4_000)]).await;
-    scripts.unlock(1, false).await;
-    scripts.run(POLL, 3, &[&hex(3)]).await;
-    tokio::time::sleep(ms(1_000)).await;
-    scripts.run(POLL, 3, &[&hex(3)]).await;
-    assert_eq!(scripts.holder().await, None, "it may still be heard");
-    tokio::time::sleep(ms(700)).await;
-    scripts.run(POLL, 3, &[&hex(3)]).await;
-    assert_eq!(scripts.holder().await, Some(hex(3)));
 }

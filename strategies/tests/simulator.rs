@@ -38,7 +38,7 @@ fn checked(seed: u64, plan: Plan) -> Run {
     run
 }
 
-/// So many seeds, or `GAGGLE_SEEDS`, that no run had before.
+/// As many seeds, or `GAGGLE_SEEDS`, that no run had before.
 fn fresh_seeds(count: u64, option: &str) -> Range<u64> {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let fresh = since.as_secs() << 16;

@@ -9,21 +9,21 @@ use super::{
     handle::Client,
 };
 use crate::{
-    Error, Instant, Lock, LockOptions, MaxWait, check_request, extended_deadline, lasts,
-    wait::whole_ms,
+    Error, Instant, Lock, LockOptions, MaxWait, UnavailableKind, check_request,
+    deadline::check_lasting, in_prose, lasts, wait::whole_ms,
 };
 
 /// The pause before an acquisition whose grant ended unread is retried under a fresh nonce.
 const ENDED_RETRY: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(25));
 
 /// How many grants may be read too late before the call ends. One is, after a suspension; all are,
-/// if the lease is too short for the network.
+/// if the lease is too short for the network: a wait without an end would never end.
 const LATE_GRANTS_MAX: u32 = 3;
 
 impl<B: Backend> Client<B> {
     pub(crate) async fn lock(&self, key: &str, options: &LockOptions) -> Result<Lock, Error> {
         check_request(key, options)?;
-        self.check_lease(options.get_duration())?;
+        check_lasting(options.get_duration(), self.profile.drift, self.profile.lease_max)?;
         self.check_open()?;
         let mut call = self.call(key, options);
         let mut late_grants = 0;
@@ -38,7 +38,7 @@ impl<B: Backend> Client<B> {
                         Some(lock)
                     } else {
                         // Rare, and long enough to make the future of every lock longer.
-                        Box::pin(self.extended_to_half(&lock, now, &call)).await?
+                        Box::pin(self.extended_to_half(&lock, now, &call)).await
                     };
                     self.check_running()?;
                     if let Some(lock) = lock {
@@ -50,7 +50,7 @@ impl<B: Backend> Client<B> {
                         // It was lost before it was read: with the handle, or with what granted it.
                         self.check_running()?;
                     } else if late_grants == LATE_GRANTS_MAX {
-                        return Err(Error::TimedOut(None));
+                        return Err(too_short(call.lease, self.clock.now().since(now)));
                     } else {
                         late_grants += 1;
                     }
@@ -101,22 +101,12 @@ impl<B: Backend> Client<B> {
     }
 
     /// Extends a lock with less than half of its lease left. `None` if that fails, as where the
-    /// lease has ended during a suspension: the call is retried, unless drift leaves too little of
-    /// every lease.
-    async fn extended_to_half(
-        &self,
-        lock: &Lock,
-        now: Instant,
-        call: &LockCall,
-    ) -> Result<Option<Lock>, Error> {
+    /// lease has ended during a suspension: the call is retried.
+    async fn extended_to_half(&self, lock: &Lock, now: Instant, call: &LockCall) -> Option<Lock> {
         let limit = now.after(self.profile.request_timeout);
         let by = call.limit.map_or(limit, |end| end.min(limit));
-        let fresh = extended_deadline(None, now, call.lease, self.profile.drift);
-        match self.extend_by(lock, call.lease, by).await {
-            Ok(lock) if has_half_left(&lock, self.clock.now(), call.lease) => Ok(Some(lock)),
-            _ if lasts(fresh, now, call.lease) => Ok(None),
-            _ => Err(Error::TimedOut(None)),
-        }
+        let extended = self.extend_by(lock, call.lease, by).await.ok();
+        extended.filter(|lock| has_half_left(lock, self.clock.now(), call.lease))
     }
 
     /// Sleeps before the next attempt, or until the call's time is over.
@@ -132,6 +122,16 @@ impl<B: Backend> Client<B> {
         let timed_out = || call.taken_back.as_ref().map_or(Error::TimedOut(None), Cause::to_error);
         over.map_or(Ok(()), |_| Err(timed_out()))
     }
+}
+
+/// The error of a call whose grants all arrive too late: `took` is the time of an extension.
+fn too_short(lease: Duration, took: Duration) -> Error {
+    let (grants, lease, took) = (LATE_GRANTS_MAX + 1, in_prose(lease), in_prose(took));
+    let text = format!(
+        "the lease of {lease} is too short: less than half of it was left of {grants} grants, and \
+         the last extension took {took}: use a duration above twice that time"
+    );
+    Error::unavailable(UnavailableKind::Unreachable, text)
 }
 
 /// Whether at least half of the lease remains.

@@ -28,7 +28,7 @@ use crate::{
     client::{
         backend::{Backend as ClientBackend, Failure},
         call::Until,
-        command::{Cause, Command, Copies, Event, Fate, Profile},
+        command::{Cause, Command, Copies, Event, Fate, Profile, earlier},
     },
     random::Ids,
 };
@@ -357,7 +357,7 @@ impl ClientBackend for Backend {
                 return Copies::One;
             }
             Command::Lock { nonce, ref key, lease, until, .. } if until != Until::Now => {
-                self.waiters.insert(nonce, key.clone(), lease);
+                self.waiters.insert(now, nonce, key.clone(), lease);
             }
             Command::Unlock { nonce, .. } => self.waiters.remove(nonce),
             _ => {}
@@ -367,7 +367,11 @@ impl ClientBackend for Backend {
     }
 
     fn flush(&mut self, now: Instant, _: &mut Vec<Event>) -> Result<bool, Failure> {
-        for poll in self.waiters.polls() {
+        let mut polls = self.waiters.polls(now);
+        if self.connection.is_up() && !self.connection.is_congested() {
+            polls.extend(self.waiters.signs(now));
+        }
+        for poll in polls {
             if !planted!(CheckSkipped) {
                 self.send(now, Request::Poll(poll));
             }
@@ -387,7 +391,8 @@ impl ClientBackend for Backend {
     }
 
     fn next_wake(&self) -> Option<Instant> {
-        self.connection.next_wake()
+        let signs = self.connection.is_up() && !self.connection.is_congested();
+        earlier(self.connection.next_wake(), self.waiters.next_sign().filter(|_| signs))
     }
 
     fn status(&self, _: usize) -> bool {

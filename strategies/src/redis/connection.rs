@@ -274,6 +274,11 @@ impl Connection {
         matches!(self.state, State::Up { .. })
     }
 
+    /// Whether requests wait for replies to as many as may be in flight.
+    pub(super) fn is_congested(&self) -> bool {
+        matches!(&self.state, State::Up { pipeline, .. } if pipeline.is_congested())
+    }
+
     pub(super) fn address(&self) -> &str {
         &self.handshake.address
     }

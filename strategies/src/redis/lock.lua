@@ -11,7 +11,8 @@
 --   granted TOKEN           the key was free
 --   again TOKEN REMAINING   this nonce holds it already; its lease ends in REMAINING ms
 --   queued REMAINING        it waits; the holder's lease ends in REMAINING ms
---   held                    another holds it, or is before it, and the request does not wait
+--   held                    another holds it, or waits before it and was heard within waiter_ttl,
+--                           and the request does not wait
 --   spent                   this nonce was unlocked, withdrawn, or its lease expired
 --   stale                   too late, or more dead waiters than one script drops: send it again
 --   waiters N, nonces N     a limit is reached
@@ -90,7 +91,7 @@ elseif call('EXISTS', KEYS[2]) == 1 then
 end
 if reply then
   -- Judged.
-elseif not value and not rest then
+elseif not value and (not rest or wait == '0' and silent) then
   local enqueued = stamp
   -- include grant
   if copies == 'c' then

@@ -132,6 +132,11 @@ impl Pipeline {
         self.requests.is_empty()
     }
 
+    /// Whether requests wait for replies to as many as may be in flight.
+    pub(super) fn is_congested(&self) -> bool {
+        self.requests.len() > IN_FLIGHT_MAX
+    }
+
     /// Why it is unusable, if it is.
     pub(super) fn end(&self) -> Option<&str> {
         self.end.as_deref()

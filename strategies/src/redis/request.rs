@@ -62,7 +62,7 @@ impl Request {
     }
 }
 
-/// Checks of one key that leave in one script.
+/// Checks of one key that leave in one script. Without any it is a sign of life.
 #[derive(Clone, Debug)]
 pub(super) struct Poll {
     pub(super) key: Arc<str>,
@@ -106,7 +106,8 @@ impl Encoder {
             owner: format!("{} {host}", owner.pid),
             nonce_memory_us: memory.saturating_mul(1000),
             replicas: options.replicas,
-            wait_ms: whole_ms(options.request_timeout / 2).max(1),
+            // The signs of life of this process queue behind it.
+            wait_ms: whole_ms((options.request_timeout / 2).min(options.waiter_ttl / 4)).max(1),
             names,
         }
     }

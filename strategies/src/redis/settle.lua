@@ -71,11 +71,12 @@ call('PEXPIREAT', KEYS[2], call('ZRANGE', KEYS[2], -1, -1, 'WITHSCORES')[2])
 --- heard: takes record, a "#r", and waiter_ttl; sets since, grace
 -- Of all processes that wait for a key: when the last of them gave a sign of life (ms), when a
 -- silence of all of them began, and until when processes alive at that time may stay silent. The
--- server itself may have stood still.
+-- server itself may have stood still. A further silence of all before that counts for half of
+-- waiter_ttl: else a process that is heard too rarely would keep those that are dead.
 local heard, since, grace = string.match(record or '', '^(%d+) (%d+) (%d+)$')
 heard, since, grace = tonumber(heard) or now_ms, tonumber(since) or 0, tonumber(grace) or 0
 if now_ms - heard > waiter_ttl / 2 then
-  since = grace > heard and since or heard
+  since = grace > heard and since + math.floor(waiter_ttl / 2) or heard
   grace = now_ms + math.floor(waiter_ttl / 2)
 end
 
@@ -101,7 +102,8 @@ end
 -- server for long. `head` is the first two waiters, if they were read already.
 -- Returns the lock's new value and, for a waiter of the calling process, a line for the reply;
 -- other processes are notified on their topics. Or false and, if waiters are left, when to try
--- again (ms): zero behind dead waiters, more if the head is silent and may be alive.
+-- again (ms): zero behind dead waiters, more if the head is silent and may be alive; and whether
+-- all waiters have been silent for waiter_ttl.
 local function hand_off(head)
   local queue, asked, process = KEYS[4], KEYS[5], ARGV[1]
   for _ = 1, 1000 do
@@ -121,15 +123,15 @@ local function hand_off(head)
         local record = call('HGET', asked, '#r')
         -- include heard
         if alive >= since and grace > now_ms then
+          local silent = heard + math.floor(waiter_ttl * 17 / 16) - now_ms
           if now_ms - heard > waiter_ttl / 2 then
             -- All of them may be dead: the queue ends unless one is heard by then, and not before
             -- the last of them is silent.
-            local silent = heard + math.floor(waiter_ttl * 17 / 16) - now_ms
             for part = 4, 5 do
               call('PEXPIRE', KEYS[part], math.max(math.floor(waiter_ttl / 2), silent), 'LT')
             end
           end
-          return false, math.ceil(waiter_ttl / 16)
+          return false, math.ceil(waiter_ttl / 16), silent < 0
         end
         waits = false
       end
@@ -156,10 +158,10 @@ local function hand_off(head)
   return false, 0
 end
 
---- settle: takes value, own; sets value, own, rest
+--- settle: takes value, own; sets value, own, rest, silent
 -- If the lease has expired, remembers the holder if copies of its LOCK may be in flight, and grants
 -- the key to the next waiter.
-local rest
+local rest, silent
 if not value and call('EXISTS', KEYS[4], KEYS[6]) > 0 then
   local nonce = call('GET', KEYS[6])
   if nonce then
@@ -167,7 +169,7 @@ if not value and call('EXISTS', KEYS[4], KEYS[6]) > 0 then
     -- include remember
     call('DEL', KEYS[6])
   end
-  value, rest = hand_off()
+  value, rest, silent = hand_off()
   if value then
     own, rest = rest or '', nil
   end

@@ -6,7 +6,11 @@ use super::{
     protocol::{Found, Grant},
     request::{Check, Poll},
 };
-use crate::{Nonce, client::command::Event, random::Ids};
+use crate::{
+    Instant, Nonce,
+    client::command::{Event, earlier},
+    random::Ids,
+};
 
 /// How many nonces one POLL carries: it bounds for how long a script keeps the server.
 const NONCES_PER_POLL: usize = 512;
@@ -24,6 +28,10 @@ pub(super) struct Waiters {
     /// Waiters that Redis had no longer, and that are not logged yet.
     forgotten: u32,
     check_max: Duration,
+    /// The longest time between two requests that are signs of life for a key.
+    sign_max: Duration,
+    /// When a key may need a sign of life; `None` without waiters.
+    next_sign: Option<Instant>,
     ids: Ids,
 }
 
@@ -31,17 +39,27 @@ pub(super) struct Waiters {
 struct Waiter {
     key: Arc<str>,
     lease: Duration,
+    /// When the latest request that names this waiter was sent.
+    sent_at: Instant,
 }
 
 impl Waiters {
     pub(super) fn new(waiter_ttl: Duration, ids: Ids) -> Self {
-        let check_max = CHECK_MAX.min(waiter_ttl / 3);
-        let (by_nonce, checks) = (BTreeMap::new(), BTreeMap::new());
-        Self { by_nonce, checks, forgotten: 0, check_max, ids }
+        Self {
+            by_nonce: BTreeMap::new(),
+            checks: BTreeMap::new(),
+            forgotten: 0,
+            check_max: CHECK_MAX.min(waiter_ttl / 3),
+            sign_max: waiter_ttl * 3 / 8,
+            next_sign: None,
+            ids,
+        }
     }
 
-    pub(super) fn insert(&mut self, nonce: Nonce, key: Arc<str>, lease: Duration) {
-        self.by_nonce.insert(nonce, Waiter { key, lease });
+    /// The LOCK of a waiter is sent.
+    pub(super) fn insert(&mut self, now: Instant, nonce: Nonce, key: Arc<str>, lease: Duration) {
+        self.by_nonce.insert(nonce, Waiter { key, lease, sent_at: now });
+        self.next_sign.get_or_insert_with(|| now.after(self.sign_max));
     }
 
     pub(super) fn remove(&mut self, nonce: Nonce) {
@@ -87,13 +105,47 @@ impl Waiters {
     /// All checks that were submitted, a script or more for each key: an error that a key causes
     /// is of its own waiters. They keep their order, in which waiters that Redis has lost queue
     /// again.
-    pub(super) fn polls(&mut self) -> Vec<Poll> {
+    pub(super) fn polls(&mut self, now: Instant) -> Vec<Poll> {
         let mut polls = Vec::new();
         for (key, checks) in mem::take(&mut self.checks) {
+            for check in &checks {
+                if let Some(waiter) = self.by_nonce.get_mut(&check.nonce) {
+                    waiter.sent_at = now;
+                }
+            }
             let parts = checks.chunks(NONCES_PER_POLL);
             polls.extend(parts.map(|part| Poll { key: key.clone(), checks: part.to_vec() }));
         }
         polls
+    }
+
+    /// Polls without a check, for keys of which the last request has no reply so far: however far
+    /// the server is, the waiters of this process count as alive.
+    pub(super) fn signs(&mut self, now: Instant) -> Vec<Poll> {
+        if self.next_sign.is_none_or(|at| at > now) {
+            return Vec::new();
+        }
+        let mut sent_at = BTreeMap::<Arc<str>, Instant>::new();
+        for waiter in self.by_nonce.values() {
+            let latest = sent_at.entry(waiter.key.clone()).or_default();
+            *latest = waiter.sent_at.max(*latest);
+        }
+        let is_due = |sent: Instant| sent.after(self.sign_max) <= now;
+        self.next_sign = None;
+        for sent in sent_at.values().map(|sent| if is_due(*sent) { now } else { *sent }) {
+            self.next_sign = earlier(self.next_sign, Some(sent.after(self.sign_max)));
+        }
+        sent_at.retain(|_, sent| is_due(*sent));
+        for waiter in self.by_nonce.values_mut() {
+            if sent_at.contains_key(&waiter.key) {
+                waiter.sent_at = now;
+            }
+        }
+        sent_at.into_keys().map(|key| Poll { key, checks: Vec::new() }).collect()
+    }
+
+    pub(super) fn next_sign(&self) -> Option<Instant> {
+        self.next_sign
     }
 
     /// Takes the findings of a poll.
@@ -136,6 +188,10 @@ mod tests {
         Waiters::new(Duration::from_secs(3), Ids::new(7))
     }
 
+    fn at(ms: u64) -> Instant {
+        Instant::from_origin(Duration::from_millis(ms))
+    }
+
     fn nonce(number: usize) -> Nonce {
         Nonce::from_u128(number as u128)
     }
@@ -148,7 +204,7 @@ mod tests {
             waiters.check(key.as_str().into(), nonce(number), (number == 5).then_some(9));
         }
         let mut seen = BTreeMap::<Arc<str>, Vec<Nonce>>::new();
-        let polls = waiters.polls();
+        let polls = waiters.polls(at(0));
         for poll in &polls {
             assert!(poll.checks.len() <= NONCES_PER_POLL);
             for check in &poll.checks {
@@ -162,7 +218,7 @@ mod tests {
             let all: Vec<_> = (first..2_000).step_by(3).map(nonce).collect();
             assert_eq!(nonces, all, "{key}");
         }
-        assert!(waiters.polls().is_empty());
+        assert!(waiters.polls(at(0)).is_empty());
     }
 
     #[test]
@@ -213,7 +269,7 @@ mod tests {
     fn unknown_waiter_is_no_longer_remembered() {
         let mut waiters = waiters();
         let key: Arc<str> = "k".into();
-        waiters.insert(nonce(1), key.clone(), secs(5));
+        waiters.insert(at(0), nonce(1), key.clone(), secs(5));
         let poll = Poll { key, checks: vec![Check { nonce: nonce(1), holds: None }] };
         let mut events = Vec::new();
         waiters.polled(&poll, &[Found::Unknown], &mut events);
@@ -223,11 +279,11 @@ mod tests {
     #[test]
     fn grant_of_a_withdrawn_waiter_is_dropped() {
         let mut waiters = waiters();
-        waiters.insert(nonce(1), "k".into(), secs(5));
+        waiters.insert(at(0), nonce(1), "k".into(), secs(5));
         let grant = Grant::example(nonce(1), 9);
         assert!(matches!(waiters.granted(grant), Some(Event::Granted { token: 9, .. })));
         assert!(waiters.granted(grant).is_none());
-        waiters.insert(nonce(1), "k".into(), secs(5));
+        waiters.insert(at(0), nonce(1), "k".into(), secs(5));
         waiters.remove(nonce(1));
         assert!(waiters.granted(grant).is_none());
         assert!(waiters.queued(nonce(1), secs(1)).is_none());

@@ -87,7 +87,7 @@ fn alive(process: u8) -> String {
 }
 
 /// Everything in Redis.
-async fn dump(scripts: &Scripts) -> Vec<Option<Vec<u8>>> {
+pub(super) async fn dump(scripts: &Scripts) -> Vec<Option<Vec<u8>>> {
     let mut all = Vec::new();
     for name in NAMES {
         all.push(scripts.server.command::<Option<Vec<u8>>>(&["DUMP", name]).await);

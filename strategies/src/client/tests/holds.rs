@@ -16,45 +16,6 @@ fn unlock_outlasts_its_timeout() {
     assert!(core.pending() == 0 && core.held.get(nonce(1)).is_none());
 }
 
-#[test]
-fn repeated_unlock_succeeds_or_is_unknown() {
-    for (read_at, taken) in [(500, true), (9_899, false)] {
-        let mut core = core(true);
-        let lock = take(&mut core, 0);
-        core.call(at(1), unlocks(Some((2, 20_000)), lock, 20_000));
-        sent(&mut core, 1);
-        sent(&mut core, 101);
-        core.handle(at(read_at), Event::Unlocked { nonce: nonce(1), held: false });
-        match &replies(&mut core)[..] {
-            [(2, Reply::Unlocked)] => assert!(taken),
-            [(2, Reply::Failed(Error::Unknown))] => assert!(!taken),
-            other => panic!("{other:?}"),
-        }
-    }
-}
-
-/// Each loss was processed while the UNLOCK was pending, so that finding nothing is no success.
-#[test]
-fn repeated_unlock_of_a_lost_lock_is_unknown() {
-    let by_notice = |token| Event::Lost { nonce: nonce(1), key: "k".into(), token, forced: None };
-    let by_group = Event::Up { memory: Memory::Lost };
-    for (loss, is_known) in [(by_notice(41), false), (by_notice(40), true), (by_group, false)] {
-        let mut core = core(true);
-        let lock = take(&mut core, 0);
-        assert_eq!(lock.fencing_token(), 41);
-        core.call(at(1), unlocks(Some((2, 20_000)), lock, 20_000));
-        sent(&mut core, 1);
-        sent(&mut core, 101);
-        core.handle(at(102), loss);
-        core.handle(at(500), Event::Unlocked { nonce: nonce(1), held: false });
-        match &replies(&mut core)[..] {
-            [(2, Reply::Unlocked)] => assert!(is_known),
-            [(2, Reply::Failed(Error::Unknown))] => assert!(!is_known),
-            other => panic!("{other:?}"),
-        }
-    }
-}
-
 /// The loss may come before the reply to the call.
 #[test]
 fn refused_extension_is_noted_while_it_is_repeated() {

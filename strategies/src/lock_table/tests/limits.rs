@@ -15,6 +15,43 @@ fn floor_ends_when_age_refuses() {
     assert!(with_floor > empty);
 }
 
+/// Contract, rule 11: whatever it was refused for, also on a key that no one holds.
+#[test]
+fn refused_lock_leaves_no_memory() {
+    let config = TableConfig { waiters_per_key_max: 1, keys_max: 1, ..TableConfig::default() };
+    let other = |nonce| lock_of("other", nonce, 100);
+    let stale = |nonce| {
+        let seen = Seen::At { group: 0, time: ClusterTime(0) };
+        Command::Lock(LockRequest { seen, ..request(nonce, 100, Wait::Forever) })
+    };
+    let tries = |nonce| Command::Lock(request(nonce, 100, Wait::No));
+    let waits = |nonce| Command::Lock(request(nonce, 100, Wait::Forever));
+    for (held, refused, command) in [
+        (true, "Held", tries(9)),
+        (true, "Keys", other(9)),
+        (true, "WaitersPerKey", waits(9)),
+        (false, "Spent", tries(5)),
+        (false, "Stale", stale(9)),
+        (false, "Nonces", tries(9)),
+    ] {
+        let nonces_max = if held { 9 } else { 1 };
+        let mut bench = Bench::with(TableConfig { nonces_max, ..config.clone() });
+        let at = MEMORY + 1;
+        if held {
+            bench.lock(at, 1, 60_000, Wait::No);
+            bench.lock(at, 2, 60_000, Wait::Forever);
+        } else {
+            // Remembered.
+            bench.unlock(at, 5);
+        }
+        let before = (bench.table.snapshot(), bench.table.sizes());
+        let effects = bench.apply(at, &command);
+        let [Effect::Refused { reason, .. }] = &effects[..] else { panic!("{effects:?}") };
+        assert!(format!("{reason:?}").contains(refused), "{refused}: {reason:?}");
+        assert_eq!((bench.table.snapshot(), bench.table.sizes()), before, "{refused}");
+    }
+}
+
 #[test]
 fn one_step_forgets_no_more_than_its_bound() {
     let mut bench = Bench::new();

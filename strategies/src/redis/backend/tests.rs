@@ -2,6 +2,7 @@
 //! Method: a stream in memory and a clock of the test's own: no runtime, no server.
 
 mod replies;
+mod silence;
 
 use std::{
     collections::VecDeque,

@@ -41,6 +41,25 @@ fn lock(until: Until, label: Option<&str>, copies: bool) -> Request {
     })
 }
 
+/// The server runs the requests of a connection in order.
+#[test]
+fn wait_for_replicas_delays_signs_of_life_by_a_quarter() {
+    for (timeout, ttl, wait) in
+        [(1_000, 3_000, "500"), (8_000, 3_000, "750"), (8_000, 100, "25"), (1, 100, "1")]
+    {
+        let [timeout, ttl] = [timeout, ttl].map(Duration::from_millis);
+        let options = RedisOptions::new("redis://here").replicas(2);
+        let options = options.request_timeout(timeout).waiter_ttl(ttl);
+        let encoder = Encoder::new(&options, Nonce::from_u128(0xb));
+        let cmd = encoder.encode(&Request::Wait, at(0), SEEN);
+        let words: Vec<_> = cmd.args_iter().collect();
+        let [Arg::Simple(b"WAIT"), Arg::Simple(b"2"), Arg::Simple(time)] = words[..] else {
+            panic!("{timeout:?}")
+        };
+        assert_eq!(time, wait.as_bytes());
+    }
+}
+
 #[test]
 fn lock_carries_wait_copies_and_owner() {
     let this = Owner::this_process(None);

@@ -120,7 +120,7 @@ pub(in crate::testing) async fn a_duration_of_zero_is_refused(cx: &Context<'_>) 
     let result = handle.lock(&key, shortest).await;
     refused!(
         result,
-        Error::TimedOut(_),
+        Error::TimedOut(_) | Error::InvalidOptions { field: "duration", .. },
         "lock for {DURATION_MIN:?}, of which less than half is left"
     );
     cx.must_show_free(&handle, &key, "after refused requests").await

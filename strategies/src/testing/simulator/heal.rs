@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{clock::MS, process::Process, recorder::Observation, world::World};
+use super::{clock::MS, plan::Timing, process::Process, recorder::Observation, world::World};
 use crate::{
     Clock, Error, KeyedMutex, LockOptions, MaxWait,
     lock_table::{LockTable, Sizes},
@@ -71,6 +71,10 @@ impl World {
         self.probe();
         if self.host.is_some() && self.plan.policy == Policy::Queue && self.slots.len() > 1 {
             self.probe_queue();
+            let Timing { waiters_max, nonces_max, .. } = self.plan.options;
+            if self.slots.len() > 2 && waiters_max > 1 && nonces_max > 1_000 {
+                self.probe_silence();
+            }
         }
         if self.plan.seed.is_multiple_of(8) {
             let memory = self.plan.options.nonce_memory_ms * MS * 102 / 100;

@@ -6,12 +6,7 @@ use std::{
     time::Duration,
 };
 
-use super::{
-    calls,
-    plan::Plan,
-    totals::Totals,
-    world::World,
-};
+use super::{calls, plan::Plan, totals::Totals, world::World};
 use crate::testing::history::Report;
 
 /// Which records of a run are kept.

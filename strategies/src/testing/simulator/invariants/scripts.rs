@@ -267,6 +267,7 @@ impl Scripts {
         let word = run.reply.as_ref().map(word).unwrap_or_default();
         let mut effects = Vec::new();
         let (process, request) = (ProcessId(0), 0);
+        let mut passed = Vec::new();
         let ends = run.verb == Verb::Unlock && !word.is_empty() && !is_late_force(run);
         let unlocked = own.filter(|_| ends);
         if let Some(nonce) = unlocked {
@@ -302,11 +303,17 @@ impl Scripts {
                     assert!(waits, "{nonce} was granted {key} after its wait");
                 }
                 let ahead = place.map_or(&*after.queue, |place| &before.queue[..place]);
+                let tries = run.verb == Verb::Lock && own == Some(nonce) && arg(5) == "0";
                 for waiter in ahead.iter().filter(|waiter| after.queue.contains(waiter)) {
-                    // Dropped, and enqueued again by this script.
+                    // Dropped, and enqueued again by this script; or passed by a try.
                     let again = run.verb == Verb::Lock && own == Some(*waiter);
-                    assert!(again, "{nonce} was granted {key} before {waiter}");
+                    assert!(again || tries, "{nonce} was granted {key} before {waiter}");
                     self.check_dropped(*waiter, key, now, run);
+                    if tries {
+                        let (key, nonce) = (key.clone(), *waiter);
+                        passed.push(nonce);
+                        effects.push(Effect::Dropped { key, nonce, process });
+                    }
                 }
             }
             let end = ClusterTime(expires_at);
@@ -329,7 +336,7 @@ impl Scripts {
         }
         for nonce in &after.queue {
             let repeated = run.verb == Verb::Lock && own == Some(*nonce);
-            if repeated || !before.queue.contains(nonce) {
+            if repeated || passed.contains(nonce) || !before.queue.contains(nonce) {
                 let (key, nonce) = (key.clone(), *nonce);
                 effects.push(Effect::Queued { key, nonce, process });
             }
