@@ -75,7 +75,8 @@ pub(crate) struct Args {
     pub(super) json: bool,
     /// The exit code if another process holds the key. It is 124 in any case if that process ran on
     /// this host and has ended: the job need not have succeeded.
-    #[arg(long, value_name = "N", default_value_t = NOT_ACQUIRED, value_parser = whole(0..=u8::MAX))]
+    #[arg(long, value_name = "N", default_value_t = NOT_ACQUIRED)]
+    #[arg(value_parser = whole(0..=u8::MAX))]
     exit_not_acquired: u8,
     /// The exit code if the lock was lost and the command was ended.
     #[arg(long, value_name = "N", default_value_t = 123, value_parser = whole(0..=u8::MAX))]
