@@ -109,7 +109,8 @@ impl Hold {
         if self.watch.mark_logged() {
             let (key, token) = (lock.key(), lock.fencing_token());
             let refusal = self.watch.refusal().filter(|_| cause == LossCause::Deadline);
-            tracing::warn!(%key, token, nonce = %lock.nonce(), refusal = refusal.as_deref(), "lock lost");
+            let refusal = refusal.as_deref();
+            tracing::warn!(%key, token, nonce = %lock.nonce(), refusal, "lock lost");
         }
         self.state()
     }

@@ -119,9 +119,9 @@ use crate::Locker;
 ///
 /// # Errors
 ///
-/// [`OpenError`] says why the URL is invalid, with a valid example. It shows names and
-/// values of options and paths of files, and no other text of the URL: that may be a password. Or it says why the strategy did
-/// not open, as [`Error::Unavailable`] outside a tokio runtime.
+/// [`OpenError`] says why the URL is invalid, with a valid example. It shows names and values of
+/// options and paths of files, and no other text of the URL: that may be a password. Or it says why
+/// the strategy did not open, as [`Error::Unavailable`] outside a tokio runtime.
 ///
 /// # Panics
 ///

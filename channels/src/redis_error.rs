@@ -30,8 +30,8 @@ pub enum Attempt {
 }
 
 /// What to do about [`Attempt::NoResp3`].
-pub const NO_RESP3: &str = "does not know HELLO 3 (RESP3): expected a Redis 7 or later; a proxy before \
-                            it cannot be used, give the address of the Redis itself";
+pub const NO_RESP3: &str = "does not know HELLO 3 (RESP3): expected a Redis 7 or later; a proxy \
+                            before it cannot be used, give the address of the Redis itself";
 
 const NO_DATABASE: &str = "DB index is out of range";
 const ONE_DATABASE: &str = "SELECT is not allowed in cluster mode";

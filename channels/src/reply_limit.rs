@@ -28,7 +28,7 @@ const TOO_LONG: &str = "it sent a reply that is too long: expected the end of on
 pub struct ReplyLimit(Arc<AtomicUsize>);
 
 impl ReplyLimit {
-    /// A limit of so many bytes for the first replies together.
+    /// A limit for the bytes of the first replies together.
     #[must_use]
     pub fn new(bytes: usize) -> Self {
         Self(Arc::new(bytes.into()))

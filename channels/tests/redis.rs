@@ -281,7 +281,9 @@ async fn pretender(malformed: &'static [u8]) -> (String, watch::Sender<bool>) {
                     }
                     tokio::select! {
                         read = stream.read_buf(&mut bytes) => if !matches!(read, Ok(1..)) { return },
-                        Ok(()) = signal.changed() => if stream.write_all(malformed).await.is_err() { return },
+                        Ok(()) = signal.changed() => {
+                            if stream.write_all(malformed).await.is_err() { return }
+                        }
                     }
                 }
             });

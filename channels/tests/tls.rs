@@ -109,7 +109,7 @@ fn file_of_another_kind_is_named_with_its_cure() {
         path(name)
     };
     let own = |cert: &PathBuf, key: &PathBuf| TlsFiles::default().cert(cert, key);
-    let rsa = made("rsa.pem", "genrsa -traditional 2048");
+    let rsa = made("rsa.pem", "genrsa -traditional");
     let old = format!("rsa -in {} -aes128 -passout pass:x", text(&rsa));
     let version_1 = made("request.pem", "req -new -key KEY -subj /CN=test");
     let version_1 = format!("x509 -req -in {} -signkey KEY", text(&version_1));
@@ -170,7 +170,7 @@ async fn refused_server(cert: &Path, key: &Path, files: TlsFiles) -> Result<(), 
     let mut server = Command::new("openssl")
         .args(["s_server", "-quiet", "-accept", &at.to_string(), "-cert"])
         .args([cert, Path::new("-key"), key])
-        .stdin(Stdio::null())
+        .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()

@@ -7,10 +7,10 @@ use gaggle_strategies::Error;
 
 /// Why a URL was not opened, with a valid example.
 ///
-/// It contains no part of the URL but names and values of options, and the paths of files that could
-/// not be used: other text of an invalid URL may be a part of a password. In a URL with an option
-/// that holds a password, only the names of known options are shown. `Debug` prints the
-/// same sentence, because that is how a `main` that returns the error shows it.
+/// It contains no part of the URL but names and values of options, and the paths of files that
+/// could not be used: other text of an invalid URL may be a part of a password. Behind an option
+/// that holds a password, only the names of known options are shown. `Debug` prints the same
+/// sentence, because that is how a `main` that returns the error shows it.
 #[non_exhaustive]
 #[derive(thiserror::Error)]
 pub enum OpenError {

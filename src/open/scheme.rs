@@ -254,8 +254,8 @@ impl Scheme {
         }
     }
 
-    /// The error for the option with this number in the URL. Its name is shown if another scheme has
-    /// it, or if it can be no part of a password.
+    /// The error for the option with this number in the URL. Its name is shown if another scheme
+    /// has it, or if it can be no part of a password.
     pub(super) fn unknown_option(&self, name: &str, number: usize, is_shown: bool) -> OpenError {
         let is_known = SCHEMES.iter().any(|scheme| scheme.options.contains(&name));
         OpenError::UnknownOption {

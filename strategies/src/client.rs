@@ -16,6 +16,7 @@ mod attempts;
 pub(crate) mod backend;
 pub(crate) mod busy_poll;
 pub(crate) mod call;
+pub(crate) mod cause;
 pub(crate) mod command;
 pub(crate) mod core;
 pub(crate) mod delegate;

@@ -123,8 +123,8 @@ impl Holds {
         self.raise(lock, LossCause::Forced, Some(note))
     }
 
-    /// Notes why an attempt to extend `lock` has failed so far, for people: it may be the cause of a
-    /// loss by the deadline.
+    /// Notes why an attempt to extend `lock` has failed so far, for people: it may be the cause of
+    /// a loss by the deadline.
     pub fn note_refusal(&self, lock: &Lock, reason: &Arc<str>) {
         let acquisition = (lock.nonce(), lock.key().clone(), lock.fencing_token());
         if let Some(entry) = self.lock().get(&acquisition) {

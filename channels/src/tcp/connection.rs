@@ -195,7 +195,7 @@ async fn welcome(shared: Arc<Shared>, stream: TcpStream, from: SocketAddr) {
     }
 }
 
-/// The accepting side. Without a reason, the other side closed the connection before it sent a byte.
+/// The accepting side. Without a reason, the other side has closed the connection and sent nothing.
 async fn authenticate(
     shared: &Shared,
     stream: TcpStream,

@@ -77,7 +77,7 @@ impl Gate {
     pub(super) fn logs(&self, reason: &str) -> Option<u64> {
         let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
-        // One that has not recurred for as long again begins anew.
+        // One that has not recurred for as long again starts again.
         logged.recent.retain(|_, (next, pause)| now < *next + *pause);
         let pause = match logged.recent.get(reason) {
             Some((next, pause)) if *next <= now => Some((*pause * 2).min(LOG_EVERY.1)),

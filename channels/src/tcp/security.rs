@@ -206,7 +206,7 @@ mod tests {
         // How many reloads have failed, and how many have succeeded, after some more of them.
         let logged = async || {
             sleep(Duration::from_secs(35)).await;
-            let failed = events.with("ERROR name=a").len();
+            let failed = events.with("new TLS keys do not fit").len();
             (failed, events.with("new TLS keys for new connections name=a").len())
         };
         assert_eq!(logged().await, (0, 0), "nothing has changed");

@@ -177,7 +177,8 @@ fn instead_of_key(file: &File, error: &pem::Error) -> String {
             )
         }
         _ if file.is_pkcs12() => format!(
-            "it is PKCS #12: expected PEM, as `openssl pkcs12 -in {shown} -nocerts -noenc` writes it"
+            "it is PKCS #12: expected PEM, as `openssl pkcs12 -in {shown} -nocerts -noenc` writes \
+             it"
         ),
         _ if file.is_der() => {
             format!("it is DER: expected PEM, as `openssl pkey -inform DER -in {shown}` writes it")

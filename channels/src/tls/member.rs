@@ -233,8 +233,8 @@ mod tests {
     use super::*;
     use crate::testing::Certificates;
 
-    /// Shakes hands twice. Returns the kind of the second handshake, and the tickets that the client
-    /// has received in the first.
+    /// Shakes hands twice. Returns the kind of the second handshake, and how many tickets the
+    /// client has received in the first.
     fn second_handshake(
         client: &Arc<ClientConfig>,
         server: &Arc<ServerConfig>,

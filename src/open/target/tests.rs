@@ -224,8 +224,8 @@ fn invalid_urls_get_an_error_that_says_why() {
         ),
         (
             "redis://h?request_timeout=2m",
-            "option request_timeout: expected a whole number with ms or s, more than 0, such as 50ms \
-             or 2s, not \"2m\"",
+            "option request_timeout: expected a whole number with ms or s, more than 0, such as \
+             50ms or 2s, not \"2m\"",
         ),
         (
             "gaggle+memory://d?size=1&election_timeout=1s",
@@ -233,7 +233,8 @@ fn invalid_urls_get_an_error_that_says_why() {
         ),
         (
             "gaggle+memory://d?size=1&election_timeout=2s..1s",
-            "option election_timeout: expected a range of durations such as 150ms..300ms, not \"2s..1s",
+            "option election_timeout: expected a range of durations such as 150ms..300ms, not \
+             \"2s..1s",
         ),
         (&long, "option name: node name is 200 bytes long"),
         ("raft+redis://h?name=a&members=a", "raft+redis needs the option cluster"),

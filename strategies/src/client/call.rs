@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{command::Cause, held::Delivery};
+use super::{cause::Cause, held::Delivery};
 use crate::{Error, Inspection, Instant, Lock, Nonce, Owner};
 
 /// Names one call of this process, so that its reply finds it. Later calls have greater ids.

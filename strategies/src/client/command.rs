@@ -3,7 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use super::call::{CallId, Until};
-use crate::{Capabilities, Drift, Error, Inspection, Instant, Nonce, Owner, UnavailableKind};
+pub(crate) use super::cause::Cause;
+use crate::{Capabilities, Drift, Inspection, Instant, Nonce, Owner};
 
 /// A request to the granting side. `copies`: an earlier copy of this acquisition's LOCK may still
 /// arrive there.
@@ -184,33 +185,6 @@ pub(crate) enum Memory {
 pub(super) enum Link {
     Up,
     Down(Option<Cause>),
-}
-
-/// Why a backend cannot serve. Cheap to clone: one cause may end many calls.
-#[derive(Clone, Debug)]
-pub(crate) struct Cause {
-    kind: UnavailableKind,
-    text: Arc<str>,
-}
-
-impl Cause {
-    pub(crate) fn new(kind: UnavailableKind, text: impl Into<Arc<str>>) -> Self {
-        Self { kind, text: text.into() }
-    }
-
-    /// Whether repeating the request is of no use.
-    pub(crate) fn is_permanent(&self) -> bool {
-        self.kind == UnavailableKind::Misconfigured
-    }
-
-    pub(crate) fn text(&self) -> &Arc<str> {
-        &self.text
-    }
-
-    /// The public error.
-    pub(crate) fn to_error(&self) -> Error {
-        Error::unavailable(self.kind, &*self.text)
-    }
 }
 
 /// The constant properties of a backend.
