@@ -87,9 +87,9 @@ async fn closing_leader_transfers_leadership() {
     assert!(members[1..].iter().any(|(_, member)| member.status().leads), "before any timeout");
 }
 
-/// The others know that it has left, and do not wait for a reply of it.
+/// Another process of its name must wait 300 ms for a reply of it if it may still run.
 #[tokio::test(start_paused = true)]
-async fn closed_member_votes_again_in_200_ms() {
+async fn closed_member_keeps_its_name_no_longer() {
     let hub = Hub::new();
     let mut members = cluster(&hub).await;
     for (place, seed) in [(2, 10), (0, 11)] {
@@ -100,7 +100,7 @@ async fn closed_member_votes_again_in_200_ms() {
         let channel = Arc::new(hub.channel(name.clone()));
         let member = Gaggle::open(channel, options(seed)).await.unwrap();
         member.ready().await.unwrap();
-        assert!(began.elapsed() <= ms(200), "{name} after {:?}", began.elapsed());
+        assert!(began.elapsed() < ms(300), "{name} after {:?}", began.elapsed());
         members.insert(place, (name, member));
     }
 }

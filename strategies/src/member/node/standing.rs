@@ -106,7 +106,7 @@ impl Node {
         })
     }
 
-    /// The frames that tell the others that this incarnation closes.
+    /// The frames by which the others learn that this incarnation closes.
     pub(crate) fn farewell(&mut self) -> Vec<Frame> {
         let known: Vec<_> = self.peers.running().collect();
         for (name, incarnation) in known {
