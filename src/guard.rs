@@ -37,11 +37,10 @@ use crate::{Section, keepalive::KeepAlive, lease::Hold};
 ///
 /// # Dropping
 ///
-/// Dropping sends the unlock before it returns, also as the program ends: at the end of a scope, by
-/// `?` or by a panic. It waits for no reply, never panics, and works outside any runtime, but the
-/// runtime in which the strategy was opened must still exist. It does not report whether the unlock
-/// arrived: [`unlock`](Self::unlock) waits and reports it. If there is no connection, or no runtime
-/// is left, the lease's end frees the key.
+/// Dropping sends the unlock before it returns: at the end of a scope, by `?`, by a panic, and as
+/// the program ends. It waits for no reply, never panics and needs no runtime. The runtime in which
+/// the strategy was opened must still exist. [`unlock`](Self::unlock) also reports whether the
+/// unlock arrived. Without a connection or that runtime, the lease's end frees the key.
 #[must_use = "if unused the key is unlocked at once"]
 #[clippy::has_significant_drop]
 pub struct Guard {
@@ -118,8 +117,7 @@ impl Guard {
     /// network, or earlier when the strategy or the keep-alive learns of a loss.
     ///
     /// An extension moves the deadline, also for a future that already waits. After a suspension of
-    /// the machine, an expired deadline is noticed within a second of waking. Needs a tokio runtime
-    /// with timers.
+    /// the machine, an expired deadline is noticed within a second of waking.
     ///
     /// # Cancel safety
     ///
@@ -138,22 +136,22 @@ impl Guard {
         self.hold.loss()
     }
 
-    /// More about the loss, for people: the process that force-unlocked the lock and its reason; or
-    /// why the lease was [not extended](Self::refusal) before its deadline.
+    /// Details of the loss as text: the process that force-unlocked the lock and its reason, or why
+    /// the lease was [not extended](Self::extend_error).
     #[must_use]
     pub fn loss_note(&self) -> Option<Arc<str>> {
         match self.loss()? {
             LossCause::Forced => self.watch.note(),
-            LossCause::Deadline => self.refusal(),
+            LossCause::Deadline => self.extend_error(),
             _ => None,
         }
     }
 
-    /// Why the latest attempt to extend the lease has failed, for people: what the server replied,
-    /// or that it did not. `None` after an extension, and without a known reason.
+    /// The error of the last failed attempt to extend the lease, as text. `None` after a successful
+    /// extension, or if the reason is unknown.
     #[must_use]
-    pub fn refusal(&self) -> Option<Arc<str>> {
-        self.watch.refusal()
+    pub fn extend_error(&self) -> Option<Arc<str>> {
+        self.watch.extend_error()
     }
 
     /// Extends the lease to at least `duration` (1 ms to 24 h) from now; never shortens it.

@@ -39,7 +39,7 @@ impl KeepAlive {
     }
 }
 
-/// A keep-alive that has ended is not late.
+/// Clears the wake time when the keep-alive ends, so that it is not reported as late.
 struct Asleep(Arc<Hold>);
 
 impl Drop for Asleep {
@@ -48,12 +48,12 @@ impl Drop for Asleep {
     }
 }
 
-/// A time in the past is that of a lease that a long wait has shortened.
+/// Notes the next wake. A wake in the past, after a long wait for the grant, counts from now.
 fn sleeps_until(hold: &Hold, wake_at: Instant, duration: Duration) {
     hold.set_extend_at(Some((wake_at.max(hold.clock.now()), duration)));
 }
 
-/// Less than a lease remains after a long wait, whose drift is subtracted.
+/// The first wake. A long wait leaves less than a lease, because its drift is subtracted.
 fn first_wake(hold: &Hold, duration: Duration) -> Instant {
     let rest = duration - duration / EXTEND_AFTER_PARTS;
     hold.deadline().unwrap_or_default().before(rest)

@@ -28,7 +28,7 @@ pub(crate) struct Hold {
     pub(crate) watch: LossWatch,
     state: Mutex<State>,
     held: Stopwatch,
-    /// `None` if the lock excludes within one process, and a fork has a copy of all.
+    /// `None` if the strategy works within one process: a fork then has its own copy of the table.
     opener: Option<Opener>,
     /// Notified of a loss and of a later deadline.
     changed: Notify,
@@ -108,15 +108,15 @@ impl Hold {
         // A strategy that reports a loss logs it.
         if self.watch.mark_logged() {
             let (key, token) = (lock.key(), lock.fencing_token());
-            let refusal = self.watch.refusal().filter(|_| cause == LossCause::Deadline);
-            let refusal = refusal.as_deref();
-            tracing::warn!(%key, token, nonce = %lock.nonce(), refusal, "lock lost");
+            let extend_error = self.watch.extend_error().filter(|_| cause == LossCause::Deadline);
+            let extend_error = extend_error.as_deref();
+            tracing::warn!(%key, token, nonce = %lock.nonce(), extend_error, "lock lost");
         }
         self.state()
     }
 
-    /// Zero only after the loss is noted, so that an extension in flight cannot revive the lock; and
-    /// in a fork of the process that holds it.
+    /// The time left. It is zero once the loss is noted, so an extension in flight cannot revive the
+    /// lock. It is zero in a fork.
     pub(crate) fn remaining(&self) -> Duration {
         if self.opener.is_some_and(|opener| !opener.is_this_process()) {
             return Duration::ZERO;
@@ -144,7 +144,7 @@ impl Hold {
         let lock = self.lock();
         match self.mutex.extend(&lock, duration).await {
             Ok(extended) => {
-                self.watch.set_refusal(None);
+                self.watch.set_extend_error(None);
                 self.set_deadline(extended)
             }
             // By a deadline that another extension has moved: the lock may still be held.
@@ -155,7 +155,7 @@ impl Hold {
                         drop(self.note(self.look(self.clock.now()), LossCause::Ended));
                     }
                     Error::Unavailable { .. } | Error::Limit { .. } => {
-                        self.watch.set_refusal(Some(error.to_string().into()));
+                        self.watch.set_extend_error(Some(error.to_string().into()));
                     }
                     _ => {}
                 }
@@ -192,9 +192,10 @@ impl Hold {
     /// Warns if the keep-alive has not run in time: only a blocked runtime, or one that was
     /// suspended, runs it late.
     pub(crate) fn report_blocked(&self) {
+        let now = self.clock.now();
         let state = self.state();
         let Some((at, lease)) = state.extend_at else { return };
-        let late = self.clock.now().since(at);
+        let late = now.since(at);
         if late > lease / LATE_PARTS {
             let lock = state.lock.clone();
             // Without the mutex: a subscriber is foreign code.

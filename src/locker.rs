@@ -12,8 +12,8 @@ use crate::{Acquire, Guard, Section, SectionError, metrics};
 /// A keyed mutex with guards, over any [`KeyedMutex`].
 ///
 /// Cloning is cheap; clones share the strategy. [`close`](Self::close) ends it and waits for its
-/// unlocks; dropping the last clone unlocks nothing that a guard still holds. It is not reentrant: a second `lock` of the same key
-/// waits for the first, also in the same task.
+/// unlocks; dropping the last clone unlocks nothing that a guard still holds. It is not reentrant: a
+/// second `lock` of the same key waits for the first, also in the same task.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -57,10 +57,10 @@ impl Locker {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let locker = gaggle::open("local:").await?;
+    /// let locker = gaggle::open("local:").await?;
     /// let key = format!("orders/{}", 42);
     /// let guard = locker.lock(&key).await?;
-    /// # guard.unlock().await?;
+    /// guard.unlock().await?;
     /// # Ok(())
     /// # }
     /// ```

@@ -98,8 +98,8 @@ use crate::Locker;
 /// The task of a Redis handle or a member runs on the tokio runtime on which `open` is polled,
 /// which needs I/O and time. The [`Locker`] can be called from other runtimes, and serves as long
 /// as the first one runs, in the same process: a fork opens a handle of its own. `local:` and
-/// `noop:` have no task and need no runtime to open. A lock of a held key, `auto_extend` and a
-/// critical section wait, and need a tokio runtime with time.
+/// `noop:` have no task and need no runtime to open. `auto_extend` needs a tokio runtime. All other
+/// waits work in any executor.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]

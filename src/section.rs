@@ -16,7 +16,7 @@ use crate::lease::Hold;
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let locker = gaggle::open("local:").await?;
+/// let locker = gaggle::open("local:").await?;
 /// let written = locker.with_lock("report", gaggle::LockOptions::default(), |section| async move {
 ///     let mut written = 0;
 ///     // One page a step, while the lease can be relied on.

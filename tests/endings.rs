@@ -114,14 +114,14 @@ async fn key_is_free_after(endings: &[&str], url: &str, locker: &Locker) {
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn every_ending_frees_a_key_on_redis() {
     let server = RedisServer::start();
     let locker = open(&server.url()).await.unwrap();
     key_is_free_after(&ENDINGS, &server.url(), &locker).await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn every_ending_frees_a_key_on_redis_over_tls() {
     let (certificates, port) = (Certificates::new(), free_port());
     let server = RedisServer::start_tls(&certificates, port);
@@ -145,13 +145,13 @@ async fn group(tls: impl Fn(&str) -> String) -> ([Locker; 2], String) {
     ([open(&url(0)).await.unwrap(), open(&url(1)).await.unwrap()], url(2))
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn every_ending_of_a_follower_frees_a_key() {
     let ([a, _b], c) = group(|_| String::new()).await;
     key_is_free_after(&ENDINGS, &c, &a).await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn ending_of_a_follower_frees_a_key_over_tls() {
     let certificates = Certificates::new();
     certificates.issue_members("endings", &["a", "b", "c"]);

@@ -116,7 +116,7 @@ async fn calls_say_so(locker: &Locker, parent: u32) -> bool {
         operator.list(Default::default()).await.err(),
         operator.force_unlock("k", None, "a test").await.err(),
     ];
-    let said = format!("process {parent} opened it, of which this process is a fork");
+    let said = format!("opened by process {parent} before a fork");
     let says_so = |error: &Option<Error>| {
         error.as_ref().is_some_and(|error| {
             matches!(error, Error::Failed { .. }) && error.to_string().contains(&said)

@@ -390,16 +390,16 @@ async fn first_cause_of_a_loss_stays() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn loss_by_the_deadline_names_the_last_refusal() {
+async fn loss_by_the_deadline_names_the_extend_error() {
     let (events, _recording) = Events::of_thread();
     let stub = Stub::new();
     let refused = || Err(Error::unavailable(Misconfigured, "no right to PEXPIRE"));
     stub.reply_to_extends(&[refused, || Ok(()), refused, || Err(Error::Unknown)]);
     let guard = Locker::new(stub.clone()).lock_with("k", lease(ms(1000))).await.unwrap();
     guard.extend(ms(1000)).await.unwrap_err();
-    assert_eq!(guard.refusal().as_deref(), Some("no right to PEXPIRE"));
+    assert_eq!(guard.extend_error().as_deref(), Some("no right to PEXPIRE"));
     guard.extend(ms(1000)).await.unwrap();
-    assert_eq!(guard.refusal(), None, "it was extended");
+    assert_eq!(guard.extend_error(), None, "it was extended");
     guard.extend(ms(1000)).await.unwrap_err();
     guard.extend(ms(1000)).await.unwrap_err();
     assert_eq!(guard.loss_note(), None, "it is not lost");

@@ -35,7 +35,7 @@ type LookUp = Shared<BoxFuture<'static, Result<Vec<SocketAddr>, String>>>;
 /// none: each may belong to a runtime that stops.
 #[derive(Clone, Default)]
 pub struct LookUps {
-    /// Those whose results no attempt has taken yet, by host, and when each began.
+    /// Look-ups whose results no attempt has taken, by host, with their start.
     pending: Arc<Mutex<BTreeMap<String, (Instant, LookUp)>>>,
 }
 

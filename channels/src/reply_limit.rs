@@ -20,8 +20,8 @@ pub const REPLY_BYTES_MAX: usize = 8 << 20;
 /// How many bytes a Redis may send before the handshake is complete: 1 MiB.
 pub const HANDSHAKE_BYTES_MAX: usize = 1 << 20;
 
-const TOO_LONG: &str = "it sent a reply that is too long: expected the end of one within 8 MiB, \
-                        and of the handshake within 1 MiB";
+const TOO_LONG: &str =
+    "reply too long: expected at most 8 MiB for a reply and 1 MiB for the handshake";
 
 /// How many bytes may still be read before the next reply is whole. Clones share it.
 #[derive(Clone, Debug)]
@@ -34,7 +34,7 @@ impl ReplyLimit {
         Self(Arc::new(bytes.into()))
     }
 
-    /// A reply is whole: the next one may have [`REPLY_BYTES_MAX`] bytes.
+    /// Starts the limit of the next reply: [`REPLY_BYTES_MAX`] bytes.
     pub fn renew(&self) {
         self.0.store(REPLY_BYTES_MAX, Ordering::Relaxed);
     }

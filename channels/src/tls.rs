@@ -97,7 +97,7 @@ impl TlsClient {
         };
         let expected = match files.ca {
             Some(_) => "not signed by one of tls_ca, or sent without its intermediate authorities",
-            None => "it is none of this system's; tls_ca is the file of another",
+            None => "not an authority of this system: set tls_ca to the authority's file",
         };
         Ok(Self { config: Arc::new(config), expected })
     }

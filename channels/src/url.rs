@@ -42,8 +42,8 @@ pub fn check_login(url: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Splits a URL that names several hosts between commas and spaces: the URL with the first host alone, and all
-/// hosts if there are several.
+/// Splits a URL that names several hosts, separated by commas and spaces. Returns the URL with the
+/// first host alone, and all hosts if there are several.
 ///
 /// ```
 /// use gaggle_channels::url::split_hosts;

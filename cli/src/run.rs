@@ -165,7 +165,7 @@ fn lost(settings: &Settings, guard: &Guard, (command, cause): Loss) -> Event {
     });
     let by = guard.loss_note().filter(|_| cause == Some(Cause::Forced));
     let by = by.map(|note| note.to_string());
-    let refusal = guard.refusal().filter(|_| cause == Some(Cause::Deadline));
-    let refusal = refusal.map(|it| it.to_string());
-    Event::Lost { cause, by, refusal, command, max_hold: settings.max_hold }
+    let extend_error = guard.extend_error().filter(|_| cause == Some(Cause::Deadline));
+    let extend_error = extend_error.map(|it| it.to_string());
+    Event::Lost { cause, by, extend_error, command, max_hold: settings.max_hold }
 }

@@ -78,7 +78,7 @@ fn printed_lines_survive_a_restart_of_the_redis() {
 
 /// Its default of a minute would be as long as `--at-least`.
 #[test]
-fn timer_fires_within_a_second() {
+fn printed_timer_has_an_accuracy_of_a_second() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/deploying-jobs.md");
     let page = fs::read_to_string(page).unwrap();
     let (_, timer) = page.split_once("# /etc/systemd/system/report.timer\n").unwrap();

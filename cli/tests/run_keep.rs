@@ -111,7 +111,7 @@ fn loss_names_the_refusal_of_the_redis() {
         let text = format!("in time: Redis at 127.0.0.1:{} refused the request", redis.port());
         assert!(lost.contains(&text), "{lost}");
         assert!(refusals.iter().any(|refusal| lost.contains(refusal)), "{lost}");
-        assert!(lost.contains("\"refusal\":\"Redis at "), "{lost}");
+        assert!(lost.contains("\"extend_error\":\"Redis at "), "{lost}");
     }
 }
 

@@ -7,10 +7,10 @@ use gaggle_strategies::Error;
 
 /// Why a URL was not opened, with a valid example.
 ///
-/// It contains no part of the URL but names and values of options, and the paths of files that
-/// could not be used: other text of an invalid URL may be a part of a password. Behind an option
-/// that holds a password, only the names of known options are shown. `Debug` prints the same
-/// sentence, because that is how a `main` that returns the error shows it.
+/// The error shows names and values of options, and paths of unusable files. It shows no other part
+/// of the URL, which may belong to a password. After an option that holds a password, it shows only
+/// names of known options. `Debug` prints the same sentence, as a `main` that returns the error
+/// shows it.
 #[non_exhaustive]
 #[derive(thiserror::Error)]
 pub enum OpenError {
@@ -61,7 +61,7 @@ pub enum OpenError {
     InvalidOption {
         /// The option.
         option: &'static str,
-        /// The reason, with the value if that can be no part of a password.
+        /// The reason, with the value unless it may belong to a password.
         problem: String,
         /// A valid URL.
         example: &'static str,

@@ -144,7 +144,7 @@ impl Clock for BootClock {
 /// A timer of the current runtime, if it has timers.
 fn timer(span: Duration) -> Option<tokio::time::Sleep> {
     Handle::try_current().ok()?;
-    // Without timers it panics, and nothing tells before.
+    // tokio panics in a runtime without timers, and has no query for them.
     catch_unwind(|| tokio::time::sleep(span)).ok()
 }
 

@@ -53,8 +53,8 @@ impl Drift {
     }
 }
 
-/// Checks that half of a lease can be left after drift and rounding, and that it is of `most` at
-/// most: of another lease no lock is ever returned (contract, rule 2).
+/// Checks that at least half of the lease can be left after drift and rounding, and that it is at
+/// most `most`. A lock with less is never returned (contract, rule 2).
 pub(crate) fn check_lasting(duration: Duration, drift: Drift, most: Duration) -> Result<(), Error> {
     let least = 1_000_000_u64.div_ceil(500_000 - u64::from(drift.ppm));
     let duration = Duration::from_millis(whole_ms(duration));

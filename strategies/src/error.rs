@@ -61,7 +61,7 @@ pub enum Error {
     ///
     /// *Did it take effect?* Perhaps; a lock was withdrawn, so that it lasts for at most one lease.
     /// *May I retry?* Yes: unlock and extend as they are, a lock as a new acquisition.
-    #[error("its reply did not come, the request may have taken effect: send it again")]
+    #[error("no reply came; the request may have taken effect: send it again")]
     Unknown,
 
     /// This handle was closed. *Did it take effect?* No new request did. *May I retry?* On a new
@@ -69,10 +69,9 @@ pub enum Error {
     #[error("this handle is closed: open a new one")]
     Closed,
 
-    /// This handle has failed for good: its consensus member stopped on a broken invariant, or
-    /// because another process runs under its name; or this process is a fork of the one that
-    /// opened it. *Did it take effect?* Perhaps; the lease's end
-    /// frees the key. *May I retry?* On a new handle.
+    /// This handle has failed permanently. Its consensus member stopped on a broken invariant,
+    /// another process runs under its name, or this process is a fork of the opener. *Did it take
+    /// effect?* Perhaps; the lease's end frees the key. *May I retry?* On a new handle.
     #[error("this handle has failed: {cause}")]
     Failed {
         /// The cause. It is a part of the text, and so not the `source()`.

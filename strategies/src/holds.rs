@@ -58,7 +58,7 @@ struct Signal {
     lost: OnceLock<(LossCause, Option<Arc<str>>)>,
     raised: Notify,
     /// Why the latest attempt to extend has failed.
-    refusal: Mutex<Option<Arc<str>>>,
+    extend_error: Mutex<Option<Arc<str>>>,
     /// Whether the strategy, or a holder that found the loss first, has logged it.
     is_logged: AtomicBool,
 }
@@ -73,8 +73,8 @@ impl Signal {
         first
     }
 
-    fn refusal(&self) -> MutexGuard<'_, Option<Arc<str>>> {
-        self.refusal.lock().unwrap_or_else(PoisonError::into_inner)
+    fn extend_error(&self) -> MutexGuard<'_, Option<Arc<str>>> {
+        self.extend_error.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns whether it was not logged before.
@@ -123,12 +123,11 @@ impl Holds {
         self.raise(lock, LossCause::Forced, Some(note))
     }
 
-    /// Notes why an attempt to extend `lock` has failed so far, for people: it may be the cause of
-    /// a loss by the deadline.
-    pub fn note_refusal(&self, lock: &Lock, reason: &Arc<str>) {
+    /// Records why an attempt to extend `lock` failed. A loss by the deadline reports it.
+    pub fn note_extend_error(&self, lock: &Lock, reason: &Arc<str>) {
         let acquisition = (lock.nonce(), lock.key().clone(), lock.fencing_token());
         if let Some(entry) = self.lock().get(&acquisition) {
-            *entry.signal.refusal() = Some(reason.clone());
+            *entry.signal.extend_error() = Some(reason.clone());
         }
     }
 
@@ -205,15 +204,15 @@ impl LossWatch {
         self.signal.lost.get()?.1.clone()
     }
 
-    /// Why the latest attempt to extend the lock has failed, for people.
+    /// The error of the last failed attempt to extend the lock, as text.
     #[must_use]
-    pub fn refusal(&self) -> Option<Arc<str>> {
-        self.signal.refusal().clone()
+    pub fn extend_error(&self) -> Option<Arc<str>> {
+        self.signal.extend_error().clone()
     }
 
-    /// Sets the reason that [`refusal`](Self::refusal) returns; `None` after an extension.
-    pub fn set_refusal(&self, reason: Option<Arc<str>>) {
-        *self.signal.refusal() = reason;
+    /// Sets the reason that [`extend_error`](Self::extend_error) returns; `None` after an extension.
+    pub fn set_extend_error(&self, reason: Option<Arc<str>>) {
+        *self.signal.extend_error() = reason;
     }
 
     /// Claims the log event of a loss that the holder found. `false` if the loss was logged, or the

@@ -36,10 +36,10 @@ impl Default for LockOptions {
 }
 
 impl LockOptions {
-    /// Sets the lease: 1 ms to 24 h, 10 s by default. A fraction of a millisecond is cut off.
+    /// Sets the lease: 3 ms to 24 h, 10 s by default. A fraction of a millisecond is cut off.
     ///
-    /// The holder's local deadline is earlier, by 1 % of wait and lease and by 1 ms. A lock with
-    /// less than half of its lease left is not returned, so a lease below 3 ms is refused.
+    /// The holder's local deadline is earlier, by 1 % of wait and lease and by 1 ms. A lease below
+    /// 3 ms is refused, because a lock with less than half of its lease left is not returned.
     #[doc(alias = "ttl")]
     #[must_use]
     pub fn duration(mut self, duration: Duration) -> Self {

@@ -127,7 +127,7 @@ impl Server {
         let connected = MultiplexedConnection::new_with_config(login, stream, config).await;
         let (mut redis, driver) = connected.map_err(failed)?;
         let ended = closed.clone();
-        // Not by the library, which would run its task in a fork, too.
+        // The library would also run its task in a fork.
         let driver = tokio::spawn(Opener::this_process().bind(async move {
             driver.await;
             ended.notify_one();

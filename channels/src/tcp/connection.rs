@@ -184,7 +184,7 @@ async fn welcome(shared: Arc<Shared>, stream: TcpStream, from: SocketAddr) {
         Ok((peer, stream)) => run(&shared, &peer, stream).await,
         Err(None) => {
             shared.inbox.counters().refused_before_authentication += 1;
-            tracing::debug!(%from, "closed without a byte, as a health check does");
+            tracing::debug!(%from, "connection closed before any byte; probably a health check");
         }
         Err(Some(reason)) => {
             shared.inbox.counters().refused_before_authentication += 1;
@@ -195,7 +195,8 @@ async fn welcome(shared: Arc<Shared>, stream: TcpStream, from: SocketAddr) {
     }
 }
 
-/// The accepting side. Without a reason, the other side has closed the connection and sent nothing.
+/// Authenticates an accepted connection. `Err(None)` means that the peer closed it without sending
+/// anything.
 async fn authenticate(
     shared: &Shared,
     stream: TcpStream,

@@ -77,7 +77,7 @@ impl Gate {
     pub(super) fn logs(&self, reason: &str) -> Option<u64> {
         let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
-        // One that has not recurred for as long again starts again.
+        // A reason that has not recurred for its pause starts again at the first pause.
         logged.recent.retain(|_, (next, pause)| now < *next + *pause);
         let pause = match logged.recent.get(reason) {
             Some((next, pause)) if *next <= now => Some((*pause * 2).min(LOG_EVERY.1)),

@@ -43,8 +43,7 @@ impl File {
         self.bytes.windows(text.len()).any(|bytes| bytes == text.as_bytes())
     }
 
-    /// Whether it is a sequence that begins with an integer or a sequence, as certificates and keys
-    /// do.
+    /// Whether the file is DER: a sequence that begins with an integer or a sequence.
     fn is_der(&self) -> bool {
         matches!(
             self.bytes[..],

@@ -56,8 +56,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DURATION")]
     #[arg(value_parser = span::between(Duration::ZERO, DURATION_MAX))]
     at_least: Option<Duration>,
-    /// Unlock the key at once if the command fails, whatever --at-least says: a retry, or another
-    /// machine, runs it again.
+    /// Unlock the key at once if the command fails, also before --at-least has passed. A retry on
+    /// any machine can then run it.
     #[arg(long)]
     free_on_failure: bool,
     /// A name that others see as the holder, beside host and process id.
@@ -73,8 +73,8 @@ pub(crate) struct Args {
     /// Print JSON to standard error, one object an event.
     #[arg(long)]
     pub(super) json: bool,
-    /// The exit code if another process holds the key. It is 124 in any case if that process ran on
-    /// this host and has ended: the job need not have succeeded.
+    /// The exit code if another process holds the key. The code is always 124 if the holder ran on
+    /// this host and has ended: its job may have failed.
     #[arg(long, value_name = "N", default_value_t = NOT_ACQUIRED)]
     #[arg(value_parser = whole(0..=u8::MAX))]
     exit_not_acquired: u8,

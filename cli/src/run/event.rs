@@ -80,7 +80,7 @@ pub(super) enum Event {
         /// Who force-unlocked the key, and why.
         by: Option<String>,
         /// Why the lease was not extended.
-        refusal: Option<String>,
+        extend_error: Option<String>,
         command: Fate,
         #[serde(skip)]
         max_hold: Duration,
@@ -170,9 +170,9 @@ impl Event {
             }
             Self::NotPermitted => NOT_PERMITTED.into(),
             Self::Unwatched => UNWATCHED.into(),
-            Self::Lost { cause, by, refusal, command, max_hold } => {
+            Self::Lost { cause, by, extend_error, command, max_hold } => {
                 let what = lost(*cause, *command, *max_hold);
-                format!("{key:?} {what}{}", because(*cause, by.as_deref(), refusal.as_deref()))
+                format!("{key:?} {what}{}", because(*cause, by.as_deref(), extend_error.as_deref()))
             }
             Self::NotUnlocked { reason } => format!("{key:?} {reason}"),
             Self::NotKept { reason } => format!("{key:?} is not kept for --at-least: {reason}"),
@@ -217,11 +217,12 @@ fn lost(cause: Option<Cause>, command: Fate, max_hold: Duration) -> String {
 }
 
 /// The end of that sentence.
-fn because(cause: Option<Cause>, by: Option<&str>, refusal: Option<&str>) -> String {
+fn because(cause: Option<Cause>, by: Option<&str>, extend_error: Option<&str>) -> String {
     match cause {
         Some(Cause::Deadline) => {
-            let refusal = refusal.map(|it| format!(": {}", printable(it))).unwrap_or_default();
-            format!(": its lease was not extended in time{refusal}")
+            let extend_error =
+                extend_error.map(|it| format!(": {}", printable(it))).unwrap_or_default();
+            format!(": its lease was not extended in time{extend_error}")
         }
         Some(Cause::Ended) => ": the Redis does not have it any more".into(),
         Some(Cause::Forced) => {
@@ -326,8 +327,8 @@ mod tests {
     fn loss_is_one_sentence_with_its_cause() {
         let lost = |cause, command| {
             let by = Some("h, pid 7: alice: it's stuck\u{1b}".into());
-            let (refusal, max_hold) = (Some("refused\n".into()), Duration::from_secs(86_400));
-            Event::Lost { cause, by, refusal, command, max_hold }.text("k").unwrap()
+            let (extend_error, max_hold) = (Some("refused\n".into()), Duration::from_secs(86_400));
+            Event::Lost { cause, by, extend_error, command, max_hold }.text("k").unwrap()
         };
         for (cause, command, text) in [
             (None, Fate::Ended, "was lost as the command ended; its last work may be unprotected"),

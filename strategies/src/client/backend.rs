@@ -8,9 +8,9 @@ use crate::{Error, Instant};
 /// A store, a consensus member, or a gate to one. One driver owns it.
 ///
 /// Only [`poll_arrived`](Self::poll_arrived) waits, on the driver's task. Everything else returns
-/// at once and needs no runtime: any thread can take a turn, and a test every turn. A turn is: [`take`](Self::take), then any number of calls of users, then
-/// rounds of [`flush`](Self::flush) and [`submit`](Self::submit) until neither does anything, then
-/// [`end_turn`](Self::end_turn).
+/// at once and needs no runtime: any thread can take a turn, and a test every turn. A turn is:
+/// [`take`](Self::take), then the calls of users, then rounds of [`flush`](Self::flush) and
+/// [`submit`](Self::submit) until neither does anything, then [`end_turn`](Self::end_turn).
 pub(crate) trait Backend: Send + 'static {
     /// Its public state between turns: leader, term, connected, sizes. A state that is not equal to
     /// the last one wakes the tasks that wait for a change.
@@ -18,8 +18,8 @@ pub(crate) trait Backend: Send + 'static {
 
     fn profile(&self) -> Profile;
 
-    /// Completes when something has arrived for [`take`](Self::take). Wakes the task of the last
-    /// call; a turn on another thread may take what it was to be woken for.
+    /// Completes when [`take`](Self::take) has something to take, and wakes the task that polled
+    /// last. A turn on another thread may take it first.
     fn poll_arrived(&mut self, context: &mut Context<'_>) -> Poll<()>;
 
     /// Takes a batch of arrivals, and acts on timers that are due at `now`, read after the wait.
@@ -69,7 +69,7 @@ pub(crate) enum Failure {
     Backend(String),
     #[error("a broken invariant: {0}")]
     Panic(String),
-    #[error("process {0} opened it, of which this process is a fork: open another one here")]
+    #[error("opened by process {0} before a fork: open a new handle in this process")]
     Forked(u32),
 }
 

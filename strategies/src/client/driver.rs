@@ -230,7 +230,7 @@ impl<B: Backend> Driver<B> {
                 Output::Reply { id, reply } => later.push((id, reply)),
                 Output::Lost { lock, forced } => shared.lose(*now, &lock, forced.as_ref()),
                 Output::Unextended { lock, cause } => {
-                    shared.holds.note_refusal(&lock, cause.text());
+                    shared.holds.note_extend_error(&lock, cause.text());
                 }
                 Output::Released { lock, is_loss } => {
                     if is_loss {

@@ -128,8 +128,8 @@ impl<B: Backend> Client<B> {
 fn too_short(lease: Duration, took: Duration) -> Error {
     let (grants, lease, took) = (LATE_GRANTS_MAX + 1, in_prose(lease), in_prose(took));
     let text = format!(
-        "the lease of {lease} is too short: less than half of it was left of {grants} grants, and \
-         the last extension took {took}: use a duration above twice that time"
+        "the lease of {lease} is too short: {grants} grants arrived with less than half of it left, \
+         and the last extension took {took}: use a duration above twice that time"
     );
     Error::unavailable(UnavailableKind::Unreachable, text)
 }

@@ -24,8 +24,8 @@ thread_local! {
 /// A driver that one thread at a time uses.
 ///
 /// A thread that drops a guard takes the turn itself. The UNLOCK has then left the process when the
-/// drop returns, although the driver's task may never run again. A turn waits for no I/O, so a
-/// thread waits for another one's turn at most.
+/// drop returns, although the driver's task may never run again. A thread waits for at most one turn
+/// of another thread, because no turn waits for I/O.
 pub(crate) struct Turns<B: Backend> {
     /// `None` before it runs, and once it has ended.
     driver: Mutex<Option<Driver<B>>>,
@@ -41,7 +41,7 @@ impl<B: Backend> Turns<B> {
     pub(crate) fn run(self: &Arc<Self>, driver: Driver<B>) -> impl Future<Output = ()> + use<B> {
         let clock = driver.clock();
         self.put(driver);
-        let running = Running(self.clone());
+        let running = DropDriver(self.clone());
         async move {
             running.0.drive(&*clock).await;
             if let Some(driver) = running.0.take() {
@@ -50,8 +50,8 @@ impl<B: Backend> Turns<B> {
         }
     }
 
-    /// Takes a turn on this thread if the mailbox has mail. Without it the mail waits for the
-    /// driver's task: if there is no driver, or if this thread is in a turn already.
+    /// Takes a turn on this thread if the mailbox has mail. Without a driver, or within a turn, the
+    /// mail waits for the driver's task.
     pub(crate) fn take_turn(&self) {
         let Some(_turn) = InTurn::begin() else { return };
         if let Some(driver) = &mut *self.lock() {
@@ -126,9 +126,9 @@ impl<B: Backend> Turns<B> {
 }
 
 /// Drops the driver with its task.
-struct Running<B: Backend>(Arc<Turns<B>>);
+struct DropDriver<B: Backend>(Arc<Turns<B>>);
 
-impl<B: Backend> Drop for Running<B> {
+impl<B: Backend> Drop for DropDriver<B> {
     fn drop(&mut self) {
         drop(self.0.take());
     }

@@ -62,7 +62,7 @@ impl Request {
     }
 }
 
-/// Checks of one key that leave in one script. Without any it is a sign of life.
+/// The checks of one key, sent in one script. A poll without checks is a sign of life.
 #[derive(Clone, Debug)]
 pub(super) struct Poll {
     pub(super) key: Arc<str>,

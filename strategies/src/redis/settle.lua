@@ -71,8 +71,8 @@ call('PEXPIREAT', KEYS[2], call('ZRANGE', KEYS[2], -1, -1, 'WITHSCORES')[2])
 --- heard: takes record, a "#r", and waiter_ttl; sets since, grace
 -- Of all processes that wait for a key: when the last of them gave a sign of life (ms), when a
 -- silence of all of them began, and until when processes alive at that time may stay silent. The
--- server itself may have stood still. A further silence of all before that counts for half of
--- waiter_ttl: else a process that is heard too rarely would keep those that are dead.
+-- server itself may have stood still. A silence of all before `grace` ends extends it by half of
+-- waiter_ttl. Otherwise a process that is heard too rarely would keep dead waiters.
 local heard, since, grace = string.match(record or '', '^(%d+) (%d+) (%d+)$')
 heard, since, grace = tonumber(heard) or now_ms, tonumber(since) or 0, tonumber(grace) or 0
 if now_ms - heard > waiter_ttl / 2 then
@@ -101,9 +101,9 @@ end
 -- Dead waiters before it are dropped, at most 1,000 in one script, so that no script blocks the
 -- server for long. `head` is the first two waiters, if they were read already.
 -- Returns the lock's new value and, for a waiter of the calling process, a line for the reply;
--- other processes are notified on their topics. Or false and, if waiters are left, when to try
--- again (ms): zero behind dead waiters, more if the head is silent and may be alive; and whether
--- all waiters have been silent for waiter_ttl.
+-- other processes are notified on their topics. Returns false otherwise. If waiters are left, it
+-- also returns when to try again (ms): zero after dead waiters, more if the head is silent and may
+-- be alive. The third value says whether all waiters were silent for waiter_ttl.
 local function hand_off(head)
   local queue, asked, process = KEYS[4], KEYS[5], ARGV[1]
   for _ = 1, 1000 do

@@ -119,8 +119,8 @@ impl Waiters {
         polls
     }
 
-    /// Polls without a check, for keys of which the last request has no reply so far: however far
-    /// the server is, the waiters of this process count as alive.
+    /// Signs of life, as polls without a check, for keys whose last request has no reply yet. A
+    /// distant server then counts this process's waiters as alive.
     pub(super) fn signs(&mut self, now: Instant) -> Vec<Poll> {
         if self.next_sign.is_none_or(|at| at > now) {
             return Vec::new();

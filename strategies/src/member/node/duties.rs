@@ -123,8 +123,8 @@ impl Node {
                     peer = %name,
                     %theirs,
                     mine = %self.times,
-                    "members differ in heartbeat or election_timeout: leaders may change again \
-                     and again until they are equal"
+                    "members differ in heartbeat or election_timeout: leadership may be unstable \
+                     until they are equal"
                 );
             }
         }
