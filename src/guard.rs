@@ -40,7 +40,9 @@ use crate::{Section, keepalive::KeepAlive, lease::Hold};
 /// Dropping sends the unlock before it returns: at the end of a scope, by `?`, by a panic, and as
 /// the program ends. It waits for no reply, never panics and needs no runtime. The runtime in which
 /// the strategy was opened must still exist. [`unlock`](Self::unlock) also reports whether the
-/// unlock arrived. Without a connection or that runtime, the lease's end frees the key.
+/// unlock arrived. Without a connection or that runtime, the lease's end frees the key. So it does
+/// for a guard in a spawned task that the runtime drops after the driver, and for a member on the
+/// pub/sub of a Redis, which sends by a task. If a leader ends, the others first elect another one.
 #[must_use = "if unused the key is unlocked at once"]
 #[clippy::has_significant_drop]
 pub struct Guard {
@@ -193,8 +195,8 @@ impl Guard {
     /// [`Error::NotHolder`] and [`Error::Expired`]: the lock was lost before; another acquisition
     /// may have held it while this guard was relied on. [`Error::Unavailable`], [`Error::Unknown`],
     /// [`Error::Limit`], [`Error::Closed`], [`Error::Failed`]: the guard was valid until this call,
-    /// and the key may still be locked. The unlock is sent as by dropping the guard, and the lease's
-    /// end frees the key at the latest.
+    /// and the key may still be locked. The unlock is sent as by dropping the guard. The end of the
+    /// lease frees the key at the latest.
     ///
     /// # Cancel safety
     ///
@@ -238,6 +240,12 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
+        if self.hold.is_copy() {
+            // A mutex of the copy may have been locked during the fork.
+            let watch = std::mem::replace(&mut self.watch, LossWatch::never());
+            std::mem::forget((watch, self.keepalive.take()));
+            return;
+        }
         let lock = self.end();
         if self.armed {
             self.hold.mutex.release(&lock);

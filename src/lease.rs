@@ -20,6 +20,8 @@ use crate::metrics::{self, Stopwatch};
 
 /// An extension that comes later than this part of the lease is reported.
 const LATE_PARTS: u32 = 6;
+/// A delay below this may be that of a timer or of the scheduler.
+const LATE_LEAST: Duration = Duration::from_millis(20);
 
 /// The lease of a guard, shared with its keep-alive.
 pub(crate) struct Hold {
@@ -57,6 +59,11 @@ impl Hold {
         let held = Stopwatch::start(&*clock);
         let opener = mutex.capabilities().distributed.then(Opener::this_process);
         Self { mutex, clock, watch, state, held, opener, changed: Notify::new() }
+    }
+
+    /// Whether this process is a fork of the one that holds the lock.
+    pub(crate) fn is_copy(&self) -> bool {
+        self.opener.is_some_and(|opener| !opener.is_this_process())
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -115,10 +122,10 @@ impl Hold {
         self.state()
     }
 
-    /// The time left. It is zero once the loss is noted, so an extension in flight cannot revive the
-    /// lock. It is zero in a fork.
+    /// The time left. It is zero once the loss is noted, so that no extension in flight can revive
+    /// the lock, and in a fork.
     pub(crate) fn remaining(&self) -> Duration {
-        if self.opener.is_some_and(|opener| !opener.is_this_process()) {
+        if self.is_copy() {
             return Duration::ZERO;
         }
         let now = self.clock.now();
@@ -196,7 +203,7 @@ impl Hold {
         let state = self.state();
         let Some((at, lease)) = state.extend_at else { return };
         let late = now.since(at);
-        if late > lease / LATE_PARTS {
+        if late > (lease / LATE_PARTS).max(LATE_LEAST) {
             let lock = state.lock.clone();
             // Without the mutex: a subscriber is foreign code.
             drop(state);

@@ -12,8 +12,8 @@ use crate::{Acquire, Guard, Section, SectionError, metrics};
 /// A keyed mutex with guards, over any [`KeyedMutex`].
 ///
 /// Cloning is cheap; clones share the strategy. [`close`](Self::close) ends it and waits for its
-/// unlocks; dropping the last clone unlocks nothing that a guard still holds. It is not reentrant: a
-/// second `lock` of the same key waits for the first, also in the same task.
+/// unlocks. It is not reentrant: a second `lock` of the same key waits for the first, also in the
+/// same task.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]

@@ -20,7 +20,8 @@ pub const REPLY_BYTES_MAX: usize = 8 << 20;
 /// How many bytes a Redis may send before the handshake is complete: 1 MiB.
 pub const HANDSHAKE_BYTES_MAX: usize = 1 << 20;
 
-const TOO_LONG: &str =
+/// The error of a longer one.
+pub const TOO_LONG: &str =
     "reply too long: expected at most 8 MiB for a reply and 1 MiB for the handshake";
 
 /// How many bytes may still be read before the next reply is whole. Clones share it.
@@ -32,6 +33,12 @@ impl ReplyLimit {
     #[must_use]
     pub fn new(bytes: usize) -> Self {
         Self(Arc::new(bytes.into()))
+    }
+
+    /// Whether a reply was longer.
+    #[must_use]
+    pub fn is_exceeded(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == 0
     }
 
     /// Starts the limit of the next reply: [`REPLY_BYTES_MAX`] bytes.

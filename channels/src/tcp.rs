@@ -130,7 +130,8 @@ impl Tcp {
         // Locked before the peer is known. Otherwise a concurrent `connect` dials it as well, and a
         // future that is dropped here leaves it known and not dialled.
         let mut running = self.running.lock().await;
-        let known = self.shared.lock().peers.insert(name.clone(), address.into()).is_some();
+        let address = address.into().trim().to_owned();
+        let known = self.shared.lock().peers.insert(name.clone(), address).is_some();
         if let (Some(running), false) = (running.as_mut(), known) {
             self.dial(&mut running.tasks, name);
         }

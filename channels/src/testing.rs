@@ -186,7 +186,7 @@ async fn a_broadcast_reaches_every_node_and_its_sender(fixture: &dyn Fixture) {
 }
 
 async fn names_differ_by_any_byte(fixture: &dyn Fixture) {
-    let names = ["n", "N", "n ", "n:all", "ä/🔒\n"];
+    let names = ["n", "N", "n n", "n:all", "ä/\n🔒"];
     let nodes = fixture.nodes(&names).await;
     for to in names {
         nodes[0].send(&name(to), text(to)).expect("it is connected");

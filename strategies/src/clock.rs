@@ -122,14 +122,17 @@ impl Clock for BootClock {
     /// and in another executor it sleeps on a thread of its own, for a second at a time.
     fn sleep_until<'a>(&'a self, at: Instant) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
         Box::pin(async move {
+            let mut has_timers = true;
             loop {
                 let begun = self.now();
                 let span = at.since(begun).min(RECHECK);
                 if span.is_zero() {
                     return;
                 }
-                if let Some(timer) = timer(span) {
-                    timer.await;
+                let timer = if has_timers { timer(span) } else { None };
+                match timer {
+                    Some(timer) => timer.await,
+                    None => has_timers = false,
                 }
                 // A timer of paused time ends at once.
                 let left = span.saturating_sub(self.now().since(begun));

@@ -210,7 +210,7 @@ impl LossWatch {
         self.signal.extend_error().clone()
     }
 
-    /// Sets the reason that [`extend_error`](Self::extend_error) returns; `None` after an extension.
+    /// Sets what [`extend_error`](Self::extend_error) returns; `None` after an extension.
     pub fn set_extend_error(&self, reason: Option<Arc<str>>) {
         *self.signal.extend_error() = reason;
     }

@@ -3,20 +3,23 @@
 use std::io::{self, IoSlice};
 #[cfg(feature = "tls")]
 use std::{
-    future::poll_fn,
-    pin::Pin,
+    future::{Future, poll_fn},
+    pin::{Pin, pin},
     sync::{Mutex, MutexGuard, PoisonError},
     task::{Context, Poll, Waker},
 };
 
-#[cfg(feature = "tls")]
-use tokio::io::{AsyncReadExt, AsyncWrite, Join, Take, WriteHalf, join, split};
 use tokio::{
     io::ReadHalf,
     net::{
         TcpStream,
         tcp::{OwnedReadHalf, OwnedWriteHalf},
     },
+};
+#[cfg(feature = "tls")]
+use tokio::{
+    io::{AsyncReadExt, AsyncWrite, Join, Take, WriteHalf, join, split},
+    task::unconstrained,
 };
 use tokio_util::either::Either;
 
@@ -75,11 +78,10 @@ impl Writer {
             Self::Plain(half) => half.try_write_vectored(slices),
             #[cfg(feature = "tls")]
             Self::Tls(half) => {
-                let mut context = Context::from_waker(Waker::noop());
-                match Pin::new(&mut *lock(half)).poll_write_vectored(&mut context, slices) {
-                    Poll::Ready(written) => written,
-                    Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
-                }
+                let write = |context: &mut Context<'_>| {
+                    Pin::new(&mut *lock(half)).poll_write_vectored(context, slices)
+                };
+                at_once(write).unwrap_or_else(|| Err(io::ErrorKind::WouldBlock.into()))
             }
         }
     }
@@ -91,11 +93,9 @@ impl Writer {
             Self::Plain(_) => Ok(true),
             #[cfg(feature = "tls")]
             Self::Tls(half) => {
-                let mut context = Context::from_waker(Waker::noop());
-                match Pin::new(&mut *lock(half)).poll_flush(&mut context) {
-                    Poll::Ready(flushed) => flushed.map(|()| true),
-                    Poll::Pending => Ok(false),
-                }
+                let flush =
+                    |context: &mut Context<'_>| Pin::new(&mut *lock(half)).poll_flush(context);
+                at_once(flush).map_or(Ok(false), |flushed| flushed.map(|()| true))
             }
         }
     }
@@ -109,6 +109,17 @@ impl Writer {
                 poll_fn(|context| Pin::new(&mut *lock(half)).poll_flush(context)).await
             }
         }
+    }
+}
+
+/// The output of one poll. It takes nothing from the budget of the calling task, which would leave
+/// the rest to a task that may never run again.
+#[cfg(feature = "tls")]
+fn at_once<T>(poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> Option<T> {
+    let polled = pin!(unconstrained(poll_fn(poll))).poll(&mut Context::from_waker(Waker::noop()));
+    match polled {
+        Poll::Ready(output) => Some(output),
+        Poll::Pending => None,
     }
 }
 

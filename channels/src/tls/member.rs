@@ -268,13 +268,21 @@ mod tests {
         let name = NodeName::new("a").unwrap();
         let member = Member::new(certificates.keys("a"), "c".into(), name).unwrap();
         let Sides { server, client } = member.sides(&member.read().unwrap()).unwrap();
-        let mut resuming = ClientConfig::clone(&client);
-        resuming.resumption = Resumption::in_memory_sessions(8);
+        // Each with no session from another server.
+        let resuming = || {
+            let mut resuming = ClientConfig::clone(&client);
+            resuming.resumption = Resumption::in_memory_sessions(8);
+            Arc::new(resuming)
+        };
         let mut issuing = ServerConfig::clone(&server);
         issuing.send_tls13_tickets = 2;
-        let (resuming, issuing) = (Arc::new(resuming), Arc::new(issuing));
-        assert_eq!(second_handshake(&resuming, &issuing), (HandshakeKind::Resumed, 2), "it could");
-        assert_eq!(second_handshake(&resuming, &server), (HandshakeKind::Full, 0));
+        let issuing = Arc::new(issuing);
+        assert_eq!(
+            second_handshake(&resuming(), &issuing),
+            (HandshakeKind::Resumed, 2),
+            "it could"
+        );
+        assert_eq!(second_handshake(&resuming(), &server), (HandshakeKind::Full, 0));
         assert_eq!(second_handshake(&client, &issuing), (HandshakeKind::Full, 2));
     }
 }

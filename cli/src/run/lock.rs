@@ -2,7 +2,9 @@
 
 use std::{
     fmt::Display,
+    fs,
     future::{Future, IntoFuture as _},
+    path::Path,
     time::Duration,
 };
 
@@ -33,6 +35,9 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// The same in an endless wait after this many attempts, which take about ten seconds.
 const LONG_PAUSE: (Duration, u32) = (Duration::from_secs(2), 50);
 
+/// The PID namespace of the host: it has all processes. The kernel fixes the number.
+const ALL_PIDS: &str = "pid:[4026531836]";
+
 const HOLDER_HAS_ENDED: &str = ", which has ended: the key is free when its lease ends";
 
 /// Connects, or prints why not and returns the exit code. A Redis that cannot be used yet is tried
@@ -52,7 +57,7 @@ pub(super) async fn open(
             opened = gaggle::open(address.url()) => opened,
             () = until(give_up_at) => {
                 let silent = match settings.try_now {
-                    true => "it did not reply in time; --max-wait in place of --try waits longer",
+                    true => "it did not reply in time; --max-wait gives it more time",
                     false => "it did not reply in time; a longer --max-wait reaches one far away",
                 };
                 let unreachable = UnavailableKind::Unreachable.to_string();
@@ -153,12 +158,14 @@ pub(super) async fn acquire(
     Err(code)
 }
 
-/// Whether this process of this host does not run any more.
+/// Whether this process of this host does not run any more. A container sees only its own processes
+/// and cannot know.
 fn has_ended(holder: &Owner) -> bool {
+    let sees_all = || fs::read_link("/proc/self/ns/pid").is_ok_and(|it| it == Path::new(ALL_PIDS));
     let pid = i32::try_from(holder.pid).ok().and_then(Pid::from_raw);
     // A process of another user exists, although it takes no signal.
     let is_here = || pid.is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH));
-    Owner::this_process(None).host == holder.host && !is_here()
+    Owner::this_process(None).host == holder.host && sees_all() && !is_here()
 }
 
 fn unavailable(settings: &Settings, address: &Address, kind: String, reason: String) -> u8 {

@@ -109,7 +109,7 @@ fn ms(u: &mut Unstructured<'_>, most: u64) -> Result<Duration> {
 }
 
 fn lease(u: &mut Unstructured<'_>) -> Result<Duration> {
-    Ok(Duration::from_millis(u.int_in_range(1..=3_000)?))
+    Ok(Duration::from_millis(u.int_in_range(3..=3_000)?))
 }
 
 fn wait(u: &mut Unstructured<'_>) -> Result<Duration> {

@@ -1,5 +1,7 @@
 //! The pure state machine of every call: pending requests and held locks.
 
+use std::{collections::BTreeSet, sync::Arc};
+
 use super::{
     call::{Call, CallId, Output, Query, Reply},
     command::{Command, Copies, Link, Profile, Subject, earlier},
@@ -24,6 +26,8 @@ pub(crate) struct Core {
     /// When the holds are checked at the granting side.
     pub(super) hold_check_at: Option<Instant>,
     pub(super) outputs: Vec<Output>,
+    /// Keys whose latest grant here was withdrawn, while requests are pending.
+    pub(super) withdrawn: BTreeSet<Arc<str>>,
     /// Until when the handle may go on, once it is closing.
     pub(super) closing: Option<Instant>,
 }
@@ -39,6 +43,7 @@ impl Core {
             held: Holdings::default(),
             hold_check_at: None,
             outputs: Vec::new(),
+            withdrawn: BTreeSet::new(),
             closing: None,
         }
     }

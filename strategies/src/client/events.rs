@@ -86,6 +86,10 @@ impl Core {
             }
             return;
         };
+        if self.withdrawn.remove(&key) {
+            // The replicas are back: calls that wait on wait for a holder.
+            self.mark_withdrawn(&key, None);
+        }
         let id = request.lock().call.id;
         let sent = request.attempts.first_sent().unwrap_or(now);
         let deadline = granted_deadline(sent, now, waited, lease, self.profile.drift);
@@ -100,17 +104,25 @@ impl Core {
     fn taken_back(&mut self, now: Instant, nonce: Nonce, cause: &Cause) {
         let of = Subject::Lock(nonce);
         let Some(key) = self.requests.get(of).map(|it| it.lock().call.key.clone()) else { return };
-        let waits_for_it =
-            |it: &Request| matches!(&it.kind, Kind::Lock(lock) if lock.call.key == key);
-        for other in self.requests.subjects(waits_for_it) {
-            if let Some(request) = self.requests.get(other) {
-                request.lock().call.taken_back = Some(cause.clone());
-            }
+        self.mark_withdrawn(&key, Some(cause));
+        if self.requests.len() == 1 {
+            self.withdrawn.clear();
         }
+        self.withdrawn.insert(key);
         self.end(now, of, |request| match request.repeats_after(Fate::Refused) {
             true => Reply::TakenBack(cause.clone()),
             false => Reply::Failed(cause.to_error()),
         });
+    }
+
+    /// Sets why the calls that wait for `key` here may end in vain.
+    fn mark_withdrawn(&mut self, key: &Arc<str>, cause: Option<&Cause>) {
+        let waits = |it: &Request| matches!(&it.kind, Kind::Lock(lock) if lock.call.key == *key);
+        for of in self.requests.subjects(waits) {
+            if let Some(request) = self.requests.get(of) {
+                request.lock().call.taken_back = cause.cloned();
+            }
+        }
     }
 
     /// The granting side refused a LOCK: only earlier copies of it may still take the key.

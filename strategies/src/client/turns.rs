@@ -4,6 +4,7 @@ use std::{
     cell::Cell,
     future::poll_fn,
     ops::ControlFlow,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, PoisonError},
     task::{Context, Poll},
 };
@@ -24,8 +25,8 @@ thread_local! {
 /// A driver that one thread at a time uses.
 ///
 /// A thread that drops a guard takes the turn itself. The UNLOCK has then left the process when the
-/// drop returns, although the driver's task may never run again. A thread waits for at most one turn
-/// of another thread, because no turn waits for I/O.
+/// drop returns, although the driver's task may never run again. No turn waits for I/O, so a thread
+/// waits for at most one turn of another thread.
 pub(crate) struct Turns<B: Backend> {
     /// `None` before it runs, and once it has ended.
     driver: Mutex<Option<Driver<B>>>,
@@ -55,7 +56,8 @@ impl<B: Backend> Turns<B> {
     pub(crate) fn take_turn(&self) {
         let Some(_turn) = InTurn::begin() else { return };
         if let Some(driver) = &mut *self.lock() {
-            driver.step_elsewhere();
+            // Wakers, recorders and subscribers are foreign code, and a drop must not panic.
+            let _ = catch_unwind(AssertUnwindSafe(|| driver.step_elsewhere()));
         }
     }
 

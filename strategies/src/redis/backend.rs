@@ -110,7 +110,8 @@ impl Backend {
             match self.connection.take(clock.now()) {
                 None => {}
                 // A name server that does not reply: the next attempt awaits the same look-up.
-                Some(Err(_)) if self.connection.is_looking_up() => {}
+                Some(Err(error))
+                    if !error.cause().is_permanent() && self.connection.is_looking_up() => {}
                 Some(connected) => {
                     self.first = Some(connected?);
                     return Ok(());

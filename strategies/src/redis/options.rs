@@ -266,9 +266,9 @@ impl RedisOptions {
     /// reported: 0 to 100, 0 by default. If no more replicas than this can be promoted, a failover
     /// loses no lock that was reported; if more can, it can still lose some.
     ///
-    /// A grant that too few replicas acknowledge within half of `request_timeout` is withdrawn. The
-    /// call requests it again within its `max_wait`, and ends with [`Error::Unavailable`]. Each
-    /// grant takes one more round trip.
+    /// A grant that too few replicas acknowledge is withdrawn after half of `request_timeout`, or
+    /// a quarter of `waiter_ttl` if that is shorter. The call requests it again in its `max_wait`,
+    /// and ends with [`Error::Unavailable`]. Each grant takes one more round trip.
     #[must_use]
     pub fn replicas(mut self, count: u32) -> Self {
         self.replicas = count;

@@ -12,7 +12,7 @@ use std::{
 
 use gaggle_channels::{
     redis_error::reason,
-    reply_limit::{HANDSHAKE_BYTES_MAX, Limited, ReplyLimit},
+    reply_limit::{HANDSHAKE_BYTES_MAX, Limited, ReplyLimit, TOO_LONG},
 };
 use redis::{
     AsyncConnectionConfig, Cmd, PushInfo, PushKind, RedisResult, Value, aio::MultiplexedConnection,
@@ -86,7 +86,7 @@ impl Pipeline {
             time = handshake.perform(&connection) => time?,
             () = &mut driver => return Err(ConnectionError::Unreachable {
                 address: handshake.address.clone(),
-                reason: CLOSED.into(),
+                reason: if limit.is_exceeded() { TOO_LONG } else { CLOSED }.into(),
             }),
         };
         limit.renew();

@@ -160,7 +160,8 @@ async fn fourth_late_grant_ends_the_call() {
     let error = client.lock("k", &options(MaxWait::Forever)).await.unwrap_err();
     assert!(matches!(error, Error::Unavailable { kind: UnavailableKind::Unreachable, .. }));
     let text = error.to_string();
-    let parts = ["the lease of 10 s is too short", "of 4 grants", "use a duration above twice"];
+    let parts =
+        ["the lease of 10 s is too short", "4 grants arrived", "use a duration above twice"];
     assert!(parts.iter().all(|part| text.contains(part)), "{text}");
     assert_eq!(nonces(&script).len(), 4);
 }

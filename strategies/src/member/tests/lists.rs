@@ -117,10 +117,10 @@ fn different_times_are_warned_of_until_equal() {
     let usual = "heartbeat 50 ms, election_timeout 150 ms to 300 ms";
     let other = "heartbeat 20 ms, election_timeout 100 ms to 1 s";
     let expected = [
-        format!("a theirs={other} mine={usual}"),
-        format!("b theirs={other} mine={usual}"),
-        format!("c theirs={usual} mine={other}"),
-        format!("c theirs={usual} mine={other}"),
+        format!("a theirs={usual} mine={other}"),
+        format!("b theirs={usual} mine={other}"),
+        format!("c theirs={other} mine={usual}"),
+        format!("c theirs={other} mine={usual}"),
     ];
     assert_eq!(take(&events, TIMES), expected);
     world.run(60_000);

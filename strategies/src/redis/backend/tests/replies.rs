@@ -268,7 +268,7 @@ fn publications_before_the_handshake_are_limited() {
         lab.say(&pushes);
         for event in (0..8).flat_map(|_| lab.turn()).collect::<Vec<_>>() {
             let Event::Down { cause: Some(cause) } = event else { panic!("{event:?}") };
-            assert!(cause.text().contains("and of the handshake within 1 MiB"), "{cause:?}");
+            assert!(cause.text().contains("1 MiB for the handshake"), "{cause:?}");
             return;
         }
     }
