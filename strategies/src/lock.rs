@@ -58,7 +58,7 @@ fn wall() -> Duration {
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 fn wall() -> Duration {
-    Duration::from_nanos(crate::BootClock.wall_nanos())
+    Duration::from_nanos(crate::Clock::wall_nanos(&crate::BootClock))
 }
 
 impl fmt::Debug for Nonce {
