@@ -1,6 +1,6 @@
 //! Goal: a guard that is dropped as its program ends leaves its key free (contract, rule 11).
 //! Method: a process for each way to end, in both flavors of the runtime. It locks a key for a
-//! minute and ends. The key must then be free within a second: a loaded machine takes its time.
+//! minute and ends. The key must then be free within a second.
 #![allow(clippy::unwrap_used, reason = "a test ends where it is surprised")]
 
 use std::{
