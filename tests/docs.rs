@@ -1,5 +1,5 @@
-//! Goal: the documentation keeps its limits, has no broken links, and shows the figures of the
-//! benchmark harness. Method: the Markdown files are read line by line.
+//! Goal: the pages are short, their links lead somewhere, their events and metrics are those of the
+//! code, and examples can be pasted. Method: the files are read line by line.
 
 #![allow(clippy::unwrap_used)] // a test that meets an error has failed
 
@@ -8,13 +8,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Of one page, its tables included.
-const WORDS_MAX: usize = 1_500;
-const COLUMNS_MAX: usize = 100;
 const README_LINES_MAX: usize = 130;
-
-const BEGIN_OF_TABLES: &str = "<!-- Written by benches/competitors/run from here on -->\n";
-const END_OF_TABLES: &str = "<!-- to here -->\n";
+/// Of one page, its tables included.
+const PAGE_WORDS_MAX: usize = 1_500;
+/// Of all pages.
+const WORDS_MAX: usize = 30_100;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -26,8 +24,6 @@ fn pages() -> Vec<PathBuf> {
     let entries = folders.iter().flat_map(|folder| fs::read_dir(folder).unwrap());
     let mut pages: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
     pages.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
-    // A part of docs/benchmarks.md.
-    pages.retain(|path| !path.ends_with("benchmarks/tables.md"));
     pages.sort();
     assert!(pages.len() > 10, "{pages:?}");
     pages
@@ -43,30 +39,30 @@ fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The lines outside code blocks, with numbers.
-fn prose(text: &str) -> Vec<(usize, &str)> {
+/// The lines outside code blocks.
+fn prose(text: &str) -> Vec<&str> {
     let mut in_code = false;
-    let outside = |(_, line): &(usize, &str)| {
+    let outside = |line: &&str| {
         let fence = line.trim_start().starts_with("```");
         in_code ^= fence;
         !in_code && !fence
     };
-    (1..).zip(text.lines()).filter(outside).collect()
+    text.lines().filter(outside).collect()
 }
 
 /// The anchors of the headings, after the `#` of links: lower case, `-` for spaces, no punctuation.
 fn anchors(text: &str) -> Vec<String> {
-    let headings = prose(text).into_iter().filter(|(_, line)| line.starts_with('#'));
+    let headings = prose(text).into_iter().filter(|line| line.starts_with('#'));
     let anchor = |heading: &str| -> String {
         let kept = heading.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
         kept.collect::<String>().to_lowercase().replace(' ', "-")
     };
-    headings.map(|(_, line)| anchor(line.trim_start_matches('#').trim())).collect()
+    headings.map(|line| anchor(line.trim_start_matches('#').trim())).collect()
 }
 
 /// The targets of `[text](target)`, also where the text is broken over lines.
 fn links(text: &str) -> Vec<String> {
-    let prose = prose(text).into_iter().map(|(_, line)| line).collect::<Vec<_>>().join("\n");
+    let prose = prose(text).join("\n");
     let targets = prose.split("](").skip(1);
     targets.filter_map(|rest| Some(rest.split_once(')')?.0.to_owned())).collect()
 }
@@ -99,70 +95,17 @@ fn links_lead_to_files_and_headings() {
 }
 
 #[test]
-fn pages_are_short() {
+fn readme_and_pages_are_short() {
+    let lines = read(&root().join("README.md")).lines().count();
+    assert!(lines <= README_LINES_MAX, "README.md: {lines} lines, {README_LINES_MAX} at most");
+    let mut all = 0;
     for path in pages() {
         let is_word = |word: &&str| word.contains(char::is_alphanumeric);
         let words = read(&path).split_whitespace().filter(is_word).count();
-        assert!(words <= WORDS_MAX, "{}: {words} words, {WORDS_MAX} at most", path.display());
+        assert!(words <= PAGE_WORDS_MAX, "{}: {words} words", path.display());
+        all += words;
     }
-}
-
-/// The section names that page for the bounds and the dates.
-#[test]
-fn figures_of_the_readme_are_those_of_verification() {
-    let (readme, page) =
-        (read(&root().join("README.md")), read(&root().join("docs/verification.md")));
-    let (_, rest) = readme.split_once("\n## Why trust it\n").unwrap();
-    let (section, _) = rest.split_once("\n## ").unwrap();
-    let words = |text: &str| -> Vec<String> {
-        let ends = |c: char| !c.is_alphanumeric();
-        text.split_whitespace().map(|word| word.trim_matches(ends).to_owned()).collect()
-    };
-    let (mut figures, known) = (words(section), words(&page));
-    figures.retain(|word| word.contains(|c: char| c.is_ascii_digit()));
-    assert!(figures.len() > 6, "{figures:?}");
-    figures.retain(|figure| !known.contains(figure));
-    assert!(figures.is_empty(), "not in docs/verification.md: {figures:?}");
-}
-
-#[test]
-fn readme_is_short() {
-    let lines = read(&root().join("README.md")).lines().count();
-    assert!(lines <= README_LINES_MAX, "{lines} lines, {README_LINES_MAX} at most");
-}
-
-/// Tables cannot be wrapped; a line that is one link cannot either.
-#[test]
-fn prose_is_wrapped() {
-    let mut long = Vec::new();
-    for path in all() {
-        for (number, line) in prose(&read(&path)) {
-            let columns = line.chars().count();
-            if columns > COLUMNS_MAX && !line.starts_with('|') && line.trim().contains(' ') {
-                long.push(format!("{}:{number}: {columns} columns", path.display()));
-            }
-        }
-    }
-    assert!(long.is_empty(), "{COLUMNS_MAX} columns at most:\n{}", long.join("\n"));
-}
-
-#[test]
-fn summary_of_the_book_has_every_page() {
-    let summary = links(&read(&root().join("docs/SUMMARY.md")));
-    for page in pages() {
-        let name = page.strip_prefix(root().join("docs")).unwrap().to_str().unwrap().to_owned();
-        assert!(name == "SUMMARY.md" || summary.contains(&name), "{name} is not in SUMMARY.md");
-    }
-}
-
-#[test]
-fn benchmark_tables_are_those_of_the_harness() {
-    let page = read(&root().join("docs/benchmarks.md"));
-    let written = read(&root().join("docs/benchmarks/tables.md"));
-    assert!(written.lines().count() > 20, "{written}");
-    let (_, rest) = page.split_once(BEGIN_OF_TABLES).unwrap();
-    let (shown, _) = rest.split_once(END_OF_TABLES).unwrap();
-    assert_eq!(shown, written, "renew it: gaggle-competitors redraw docs/benchmarks");
+    assert!(all <= WORDS_MAX, "all pages: {all} words, {WORDS_MAX} at most");
 }
 
 /// The text of all Rust files below.
@@ -229,25 +172,6 @@ fn metrics_in_the_docs_are_those_of_the_code() {
     }
 }
 
-/// The crate of `scripts/pages` is made of these two blocks. A release changes the line of the
-/// README, and this test names the pages that repeat it.
-#[test]
-fn readme_begins_with_dependency_and_example() {
-    let readme = read(&root().join("README.md"));
-    let fences: Vec<&str> =
-        readme.lines().filter(|line| line.len() > 3 && line.starts_with("```")).take(2).collect();
-    assert_eq!(fences, ["```toml", "```rust,no_run"]);
-    let dependency = |text: &str| -> Vec<String> {
-        text.lines().filter(|line| line.starts_with("gaggle = ")).map(str::to_owned).collect()
-    };
-    let printed = dependency(&readme);
-    assert_eq!(printed.len(), 1, "{printed:?}");
-    for page in pages() {
-        let lines = dependency(&read(&page));
-        assert!(lines.is_empty() || lines == printed, "{}: {lines:?}", page.display());
-    }
-}
-
 /// The hidden lines of the examples in `text`, whose lines begin with `prefix`.
 fn hidden<'a>(text: &'a str, prefix: &str) -> Vec<&'a str> {
     let mut in_code = false;
@@ -276,38 +200,4 @@ fn examples_hide_only_main() {
     assert!(all.len() > 50, "{all:?}");
     let more: Vec<_> = all.into_iter().filter(|line| !is_main(line.trim())).collect();
     assert!(more.is_empty(), "hidden lines that a reader needs: {more:#?}");
-}
-
-/// A section that outlived its lock is not reported as a success.
-#[test]
-fn unprotected_sections_are_no_success() {
-    let examples = sources(&root().join("examples"));
-    let texts = all().iter().map(|path| read(path)).chain([examples]).collect::<Vec<_>>();
-    let blocks = texts.iter().flat_map(|text| text.split("\n```"));
-    let mut matched = 0;
-    for block in blocks.filter(|block| block.contains("Err(SectionError::NotUnlocked {")) {
-        assert!(
-            block.contains("NotUnlocked { cause: Error::NotHolder | Error::Expired,"),
-            "{block}"
-        );
-        matched += 1;
-    }
-    assert!(matched > 2, "{matched}");
-}
-
-/// A hoster of Markdown shows hidden lines as they are.
-#[test]
-fn pages_hide_no_line() {
-    for path in all() {
-        let text = read(&path);
-        let (mut in_rust, mut lines) = (false, Vec::new());
-        for line in text.lines() {
-            if line.starts_with("```") {
-                in_rust = line.starts_with("```rust");
-            } else if in_rust && (line == "#" || line.starts_with("# ")) {
-                lines.push(line);
-            }
-        }
-        assert!(lines.is_empty(), "{}: {lines:?}", path.display());
-    }
 }
