@@ -1,5 +1,5 @@
 //! Goal: `gaggle simulate` refuses what it cannot run, and says what it found as it is.
-//! Method: the built binary; seeds of planted bugs where something is to be found.
+//! Method: the built binary. `scripts/planted` has seeds at which something is to be found.
 #![cfg(feature = "simulator")]
 #![allow(clippy::unwrap_used, reason = "a test ends where it is surprised")]
 
@@ -11,7 +11,7 @@ use run_support::{text, tool};
 
 fn gaggle(arguments: &[&str]) -> Command {
     let mut command = tool(&["simulate"]);
-    command.args(arguments).env_remove("GAGGLE_BUG");
+    command.args(arguments);
     command
 }
 
@@ -65,43 +65,5 @@ fn batch_ends_with_its_last_seed() {
     let words: Vec<_> = out.split_whitespace().collect();
     for part in [["--from", "4"], ["--seeds", "3"], ["seeds", "3"], ["violations", "0"]] {
         assert!(words.windows(2).any(|it| it == part), "no {part:?} in {out}");
-    }
-}
-
-#[cfg(feature = "planted-bugs")]
-mod planted {
-    use super::*;
-
-    #[test]
-    fn unknown_bug_is_no_violation() {
-        for arguments in [["--seed", "1"], ["--seeds", "3"]] {
-            let output = gaggle(&arguments).env("GAGGLE_BUG", "nonsense").output().unwrap();
-            assert_refused(&output, "GAGGLE_BUG=nonsense: there is no such bug");
-            assert_refused(&output, "granted-twice, cluster-time-falls");
-        }
-    }
-
-    #[test]
-    fn saved_plan_replays_its_violation() {
-        let directory = std::env::temp_dir().join(format!("gaggle-plans-{}", std::process::id()));
-        std::fs::create_dir_all(&directory).unwrap();
-        let save = directory.to_str().unwrap();
-        let batch = found(&["--from", "0", "--seeds", "40", "--save", save]);
-        let (_, replay) = batch.split_once("replay: gaggle simulate ").unwrap();
-        let replay: Vec<_> = replay.lines().next().unwrap().split(' ').collect();
-        assert!(replay[1].starts_with(save), "{batch}");
-        assert!(found(&replay).contains("VIOLATION: "));
-        std::fs::remove_dir_all(&directory).unwrap();
-    }
-
-    /// Replies that were never committed: clients' histories break by it, and other invariants too.
-    const BUG: &str = "reply-before-commit";
-
-    /// The output of the command, which finds a violation.
-    fn found(arguments: &[&str]) -> String {
-        let output = gaggle(arguments).env("GAGGLE_BUG", BUG).output().unwrap();
-        let out = text(&output.stdout);
-        assert_eq!(output.status.code(), Some(1), "{out}{}", text(&output.stderr));
-        out
     }
 }

@@ -74,10 +74,7 @@ pub fn granted_deadline(
     duration: Duration,
     drift: Drift,
 ) -> Instant {
-    let mut start = sent.after(waited).min(received);
-    if planted!(DeadlineFromReply) {
-        start = received;
-    }
+    let start = sent.after(waited).min(received);
     start.after(duration).before(drift.over(waited.saturating_add(duration))).before(ROUNDING)
 }
 

@@ -28,32 +28,6 @@ macro_rules! bugs {
 }
 
 bugs! {
-    /// A repeated LOCK is granted once more, under a new token.
-    GrantedTwice = "granted-twice",
-    /// Cluster time follows every stamp, and a new leader stamps with its own clock.
-    ClusterTimeFalls = "cluster-time-falls",
-    /// An UNLOCK frees the key of any holder.
-    UnlockByAnyone = "unlock-by-anyone",
-    /// An unlock frees the key and forgets the waiters.
-    NoHandOff = "no-hand-off",
-    /// Tokens begin again when no key is held.
-    TokenReset = "token-reset",
-    /// Leases never end.
-    ExpiryIgnored = "expiry-ignored",
-    /// A waiter past its deadline is granted all the same.
-    DeadWaiterGranted = "dead-waiter-granted",
-    /// Every founder counts itself alone as the majority.
-    QuorumOfOne = "quorum-of-one",
-    /// A restarted process comes back as the incarnation it was, without its log and its vote.
-    IncarnationReused = "incarnation-reused",
-    /// A process that leaves its group keeps its incarnation.
-    IncarnationKept = "incarnation-kept",
-    /// A snapshot leaves out the waiters.
-    SnapshotWithoutQueue = "snapshot-without-queue",
-    /// A leader replies before the entry is committed.
-    ReplyBeforeCommit = "reply-before-commit",
-    /// A LOCK is accepted however old it is.
-    StaleLockAccepted = "stale-lock-accepted",
     /// The script unlocks without comparing the nonce: GET and DEL.
     RedisUnlockByAnyone = "redis-unlock-by-anyone",
     /// A server that does not know a script is not taught it.
@@ -68,27 +42,8 @@ bugs! {
     CancelLeavesWaiter = "cancel-leaves-waiter",
     /// A call that ends while there is no connection is not withdrawn.
     WithdrawalForgotten = "withdrawal-forgotten",
-    /// The holder counts its lease from when the reply came.
-    DeadlineFromReply = "deadline-from-reply",
-    /// Effects come in the order of a hash map.
-    HashOrder = "hash-order",
-    /// A heartbeat reaches the engine whatever it claims to be committed.
-    HeartbeatUnchecked = "heartbeat-unchecked",
-    /// A member's refusal of a vote or of entries arrives as its consent.
-    RefusalLost = "refusal-lost",
     /// A member that installs a snapshot marks all its locks lost.
     SnapshotLosesHeld = "snapshot-loses-held",
-    /// A new group does not wait for leases that are held outside the members.
-    OutsideIgnored = "outside-ignored",
-    /// A follower of three commits entries of an earlier term as soon as it has them.
-    EarlierTermCommitted = "earlier-term-committed",
-    /// A leader stamps cluster time only while a key has waiters.
-    StampsForWaitersOnly = "stamps-for-waiters-only",
-    /// A new group waits for leases of an earlier one without the drift of clocks. It costs no
-    /// exclusion, because each holder subtracts the drift from its deadline as well.
-    NewGroupWithoutDrift = "new-group-without-drift",
-    /// A process pledges to a new group while it rests after leaving one.
-    PledgeWhileResting = "pledge-while-resting",
 }
 
 /// The bug of this process, if there is one.

@@ -55,11 +55,7 @@ impl LockTable {
     #[must_use]
     pub fn snapshot(&self) -> Vec<u8> {
         let rows = self.rows.iter().map(|(key, row)| {
-            let queue = match planted!(SnapshotWithoutQueue) {
-                true => Vec::new(),
-                false => row.queue.values().cloned().collect(),
-            };
-            (key.text.clone(), row.holder.clone(), queue)
+            (key.text.clone(), row.holder.clone(), row.queue.values().cloned().collect())
         });
         let image = Image {
             config: self.config.clone(),

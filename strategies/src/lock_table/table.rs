@@ -62,12 +62,6 @@ impl LockTable {
     /// Applies one command stamped `stamp`, and appends its effects to `effects`, in order.
     pub fn apply(&mut self, stamp: ClusterTime, command: &Command, effects: &mut Vec<Effect>) {
         self.now = self.now.max(stamp.min(TIME_MAX));
-        if planted!(ClusterTimeFalls) {
-            self.now = stamp;
-        }
-        if planted!(TokenReset) && self.rows.is_empty() {
-            self.last_token = self.config.first_token - 1;
-        }
         self.drop_expired_waiters(effects);
         self.end_expired_leases(effects);
         self.nonces.purge(self.now, self.config.nonce_memory_ms);
@@ -94,10 +88,6 @@ impl LockTable {
             (Known::Ended, _) => Err(Refusal::Spent),
             (Known::Holds, Some(row)) if row.is_held_by(request.nonce) => {
                 row.holder.acquisition.repeat(request, self.now);
-                if planted!(GrantedTwice) {
-                    self.last_token += 1;
-                    row.holder.token = self.last_token;
-                }
                 Ok(Effect::Granted(row.grant(&key)))
             }
             (Known::Waits { position }, Some(row)) if row.queue.contains_key(&position) => {
@@ -158,19 +148,8 @@ impl LockTable {
             effects.push(Effect::Unlocked { key: key.text.clone(), nonce, process, was });
         };
         match (known, row) {
-            (None, Some(row)) if planted!(UnlockByAnyone) => {
-                let holder = row.holder.acquisition.nonce;
-                self.end_nonce(holder, false);
-                self.grant_next(&key, effects);
-            }
             (Some(Known::Holds), Some(row)) if row.is_held_by(nonce) => {
                 unlocked(PriorState::Held, Some(row.holder.acquisition.process));
-                if planted!(NoHandOff) {
-                    while let Some((&head, _)) = row.queue.first_key_value() {
-                        let waiter = self.index.dequeue(row, head);
-                        self.nonces.forget(waiter.acquisition.nonce);
-                    }
-                }
                 self.end_nonce(nonce, forget);
                 self.grant_next(&key, effects);
             }
@@ -218,19 +197,12 @@ impl LockTable {
     }
 
     fn drop_process(&mut self, process: ProcessId, effects: &mut Vec<Effect>) {
-        let mut waiters = self.index.waiters_of(process);
-        if planted!(HashOrder) {
-            waiters = in_hash_order(waiters);
-        }
-        for (key, position) in waiters {
+        for (key, position) in self.index.waiters_of(process) {
             self.drop_waiter(&key, position, effects);
         }
     }
 
     fn drop_expired_waiters(&mut self, effects: &mut Vec<Effect>) {
-        if planted!(DeadWaiterGranted) {
-            return;
-        }
         while let Some((key, position)) = self.index.expired_waiter(self.now) {
             self.drop_waiter(&key, position, effects);
         }
@@ -244,9 +216,6 @@ impl LockTable {
     }
 
     fn end_expired_leases(&mut self, effects: &mut Vec<Effect>) {
-        if planted!(ExpiryIgnored) {
-            return;
-        }
         while let Some(key) = self.index.expired_lease(self.now) {
             let Hold { acquisition, token, .. } = &self.rows.get(&key).expect(HELD).holder;
             let Acquisition { nonce, process, .. } = *acquisition;
@@ -289,11 +258,4 @@ fn queued(request: &LockRequest) -> Effect {
 fn refused(request: &LockRequest, reason: Refusal) -> Effect {
     let LockRequest { nonce, process, .. } = *request;
     Effect::Refused { nonce, process, reason }
-}
-
-#[expect(clippy::disallowed_types, reason = "the planted bug is exactly this")]
-fn in_hash_order(waiters: Vec<(Key, u64)>) -> Vec<(Key, u64)> {
-    let by_position = waiters.into_iter().map(|(key, position)| (position, key));
-    let hashed: std::collections::HashMap<u64, Key> = by_position.collect();
-    hashed.into_iter().map(|(position, key)| (key, position)).collect()
 }

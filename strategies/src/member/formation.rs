@@ -94,7 +94,6 @@ impl Formation {
     /// Where this process stands while it is in no group.
     pub(super) fn standing(&self) -> Standing {
         match &self.phase {
-            Phase::Resting if planted!(PledgeWhileResting) => Standing::Free,
             Phase::Free | Phase::Grouped => Standing::Free,
             Phase::Resting => Standing::Resting,
             Phase::Pledged { .. } | Phase::Inviting { .. } => Standing::Pledged,
@@ -212,12 +211,8 @@ impl Formation {
     ) -> Option<Body> {
         // The first invitation under an id was checked: only that forming is founded.
         let again = self.pledged_to(forming.id) == Some(&forming);
-        let may_pledge = match self.phase {
-            Phase::Free => true,
-            Phase::Resting => planted!(PledgeWhileResting),
-            _ => false,
-        };
-        let free = may_pledge && !timers.is_running(Timer::ExistingGroup, now);
+        let free =
+            matches!(self.phase, Phase::Free) && !timers.is_running(Timer::ExistingGroup, now);
         let known = |(name, id): (NodeName, u64)| {
             let fresh = peers.get(&name).filter(|peer| peer.is_fresh(now, FRESH));
             fresh.is_none_or(|peer| peer.incarnation == id)

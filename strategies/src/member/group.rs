@@ -78,9 +78,7 @@ impl Group {
         table: &TableConfig,
         timing: &Timing,
     ) -> Self {
-        let voters =
-            if planted!(QuorumOfOne) { vec![me] } else { roster.keys().copied().collect() };
-        let log = VolatileLog::founding(voters);
+        let log = VolatileLog::founding(roster.keys().copied().collect());
         let config = TableConfig { group: id, ..table.clone() };
         Self::new(id, me, log, LockTable::new(config), roster, timing)
     }

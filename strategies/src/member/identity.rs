@@ -28,10 +28,7 @@ pub(super) struct Identity {
 impl Identity {
     pub(super) fn new(name: NodeName, owner: Option<Owner>, seed: u64) -> Self {
         let mut ids = Ids::new(seed);
-        let mut incarnation = ids.next();
-        if planted!(IncarnationReused) {
-            incarnation = name.as_str().bytes().fold(1, |id, byte| id * 31 + u64::from(byte));
-        }
+        let incarnation = ids.next();
         let Owner { host, pid, .. } = owner.unwrap_or_else(|| Owner::this_process(None));
         let process = Process { id: mix(&[seed, PROCESS_IDS]).max(1), started: 0, host, pid };
         Self { name, ids, incarnation, process, presences: 0 }
@@ -75,8 +72,6 @@ impl Identity {
 
     /// Begins a fresh incarnation, so that nothing the former one promised can be promised twice.
     pub(super) fn renew(&mut self) {
-        if !planted!(IncarnationKept) {
-            self.incarnation = self.ids.next();
-        }
+        self.incarnation = self.ids.next();
     }
 }

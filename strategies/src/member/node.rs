@@ -180,15 +180,10 @@ impl Node {
     /// Appends the commands that were submitted to this leader.
     fn append(&mut self, now: Instant) {
         let Some(group) = self.group.as_mut().filter(|group| group.is_leader()) else { return };
-        let early = match planted!(ReplyBeforeCommit) {
-            true => group.uncommitted_grants(now),
-            false => Vec::new(),
-        };
         // An appended entry carries the commit index to everyone.
         if !group.flush(now) {
             group.advertise_commit();
         }
-        early.iter().for_each(|effect| self.report(effect));
     }
 
     /// Sends the messages of a group, and reports its effects.

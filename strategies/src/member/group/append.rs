@@ -8,7 +8,7 @@ use raft::eraftpb::{Entry, Message, MessageType};
 use super::Group;
 use crate::{
     DURATION_MAX, Drift, Instant,
-    lock_table::{ClusterTime, Command, Effect, TableConfig},
+    lock_table::{ClusterTime, Command, TableConfig},
     member::entry::Batch,
     wait::whole_ms,
 };
@@ -68,18 +68,6 @@ impl Group {
         entries
     }
 
-    /// The grants of the submitted commands before they are committed, for
-    /// the bug `reply-before-commit`.
-    pub(in crate::member) fn uncommitted_grants(&self, now: Instant) -> Vec<Effect> {
-        let (mut table, mut effects) = (self.table.clone(), Vec::new());
-        if let Some(clock) = self.clock {
-            let stamp = clock.read(now);
-            self.commands.iter().for_each(|command| table.apply(stamp, command, &mut effects));
-            effects.retain(|effect| matches!(effect, Effect::Granted(_)));
-        }
-        effects
-    }
-
     /// When [`flush`](Self::flush) has something to append without a request: the end of a lease
     /// that has waiters, or the stamp that is due every `STAMP_EVERY`.
     pub(in crate::member) fn next_stamp(&self) -> Option<Instant> {
@@ -98,16 +86,9 @@ impl Group {
 /// From when on a group grants, in its cluster time, which begins at 0. Where leases are held
 /// outside members, those of an earlier group may live on: their holders did not see it end.
 fn opens_at(table: &TableConfig, drift: Drift) -> ClusterTime {
-    let outside = match planted!(OutsideIgnored) {
-        false => Duration::from_millis(table.outside_max_ms),
-        true => Duration::ZERO,
-    };
+    let outside = Duration::from_millis(table.outside_max_ms);
     let rounding = Duration::from_millis(u64::from(!outside.is_zero()));
-    let margin = match planted!(NewGroupWithoutDrift) {
-        false => drift.over(outside),
-        true => Duration::ZERO,
-    };
-    ClusterTime(whole_ms(outside.saturating_add(margin).saturating_add(rounding)))
+    ClusterTime(whole_ms(outside.saturating_add(drift.over(outside)).saturating_add(rounding)))
 }
 
 #[cfg(test)]

@@ -173,11 +173,7 @@ impl Group {
     fn follow_role(&mut self, now: Instant) {
         match (self.raw.raft.state == StateRole::Leader, &self.clock) {
             (true, None) => {
-                let greatest = match planted!(ClusterTimeFalls) {
-                    true => ClusterTime(now.whole_ms()),
-                    false => self.greatest_stamp(),
-                };
-                self.clock = Some(LeaderClock::new(greatest, now));
+                self.clock = Some(LeaderClock::new(self.greatest_stamp(), now));
             }
             (false, Some(_)) => {
                 self.clock = None;

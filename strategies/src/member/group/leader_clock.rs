@@ -62,9 +62,7 @@ impl LeaderClock {
         let next = |every| last.after(whole_ms(every));
         // A lease that ends by the latest stamp ends when that entry is applied.
         let expiry = table.next_due().filter(|due| *due > last);
-        let wanted =
-            table.has_leases() && (!planted!(StampsForWaitersOnly) || table.sizes().waiters > 0);
-        let stamp = wanted.then(|| next(STAMP_EVERY));
+        let stamp = table.has_leases().then(|| next(STAMP_EVERY));
         let forget = table.next_forget().map(|at| {
             let backlog = at <= last;
             if backlog { next(FORGET_EVERY) } else { at.max(next(FORGET_WITHIN)) }

@@ -33,9 +33,7 @@ impl RaftMessage {
     }
 
     pub(in crate::member) fn into_message(self) -> Message {
-        let mut message = self.0;
-        message.reject &= !planted!(RefusalLost);
-        message
+        self.0
     }
 
     pub(in crate::member) fn is_snapshot(&self) -> bool {
