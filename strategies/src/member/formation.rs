@@ -95,7 +95,7 @@ impl Formation {
     pub(super) fn standing(&self) -> Standing {
         match &self.phase {
             Phase::Free | Phase::Grouped => Standing::Free,
-            Phase::Resting => Standing::Free,
+            Phase::Resting => Standing::Resting,
             Phase::Pledged { .. } | Phase::Inviting { .. } => Standing::Pledged,
         }
     }
