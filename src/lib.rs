@@ -119,9 +119,6 @@ mod pages {
     struct InspectingLocks;
     #[doc = include_str!("../docs/recipes.md")]
     struct Recipes;
-    #[cfg(feature = "redis")]
-    #[doc = include_str!("../docs/redis.md")]
-    struct Redis;
     #[doc = include_str!("../docs/writing-a-strategy.md")]
     struct WritingAStrategy;
 }

@@ -40,7 +40,7 @@ fn run_on_redis(name: &str) -> Vec<String> {
 
 /// The words of the documented `ACL SETUSER`, with this password.
 fn documented_acl(password: &str) -> Vec<String> {
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/operations-redis.md");
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/redis.md");
     let page = fs::read_to_string(page).unwrap();
     let (_, line) = page.split_once("```text\nACL SETUSER").unwrap();
     let (line, _) = line.split_once("```").unwrap();

@@ -22,12 +22,7 @@ fn words(line: &str) -> Vec<String> {
 /// The options of each printed `gaggle run --try`, without the file of the URL.
 fn printed_options() -> Vec<Vec<String>> {
     let mut found = Vec::new();
-    for page in [
-        "README.md",
-        "docs/scheduled-jobs.md",
-        "docs/deploying-jobs.md",
-        "docs/deploy/compose.yaml",
-    ] {
+    for page in ["README.md", "docs/scheduled-jobs.md", "docs/deploy/compose.yaml"] {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(page);
         let text = fs::read_to_string(path).unwrap().replace(" \\\n", " ");
         for line in text.lines().filter(|line| line.contains("--try") && line.contains("report")) {
@@ -79,7 +74,7 @@ fn printed_lines_survive_a_restart_of_the_redis() {
 /// Its default of a minute would be as long as `--at-least`.
 #[test]
 fn printed_timer_has_an_accuracy_of_a_second() {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/deploying-jobs.md");
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/scheduled-jobs.md");
     let page = fs::read_to_string(page).unwrap();
     let (_, timer) = page.split_once("# /etc/systemd/system/report.timer\n").unwrap();
     let (timer, _) = timer.split_once("```").unwrap();

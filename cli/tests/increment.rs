@@ -120,7 +120,7 @@ fn redis_option_locks_counts_and_cleans_up() {
     assert!(counters.is_empty(), "{counters:?}");
 }
 
-/// The user of docs/operations-redis.md has rights on `gaggle:*` alone.
+/// The user of docs/redis.md has rights on `gaggle:*` alone.
 #[test]
 fn counter_in_redis_needs_no_other_right_and_expires() {
     let redis = RedisServer::start();

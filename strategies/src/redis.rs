@@ -95,8 +95,8 @@ use crate::{
 /// # Limits and failure modes
 ///
 /// A failover, a restart, an eviction or a stepped clock can lose locks: then only the fencing
-/// token protects the resource. See `docs/redis.md` and `docs/operations-redis.md`, which also
-/// lists all events, rights and settings. `docs/contract.md` has the rules for silent processes and
+/// token protects the resource. `docs/redis.md` lists events, rights and
+/// settings. `docs/contract.md` has the rules for silent processes and
 /// ended nonces.
 ///
 /// # Keys in Redis

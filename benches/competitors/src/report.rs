@@ -1,4 +1,4 @@
-//! The files: everything as JSON, the tables as Markdown.
+//! The results: everything as JSON, the targets as Markdown; rows and tables are printed.
 
 use std::{fs, path::Path};
 
@@ -12,17 +12,14 @@ use crate::{
     targets::{self, Target, number},
 };
 
-/// The name in `results.json` and on the command line, the heading, and what runs.
-const WORKLOADS: [(&str, &str, &str); 4] = [
-    ("uncontended", "One uncontended key", "one task, nothing inside"),
-    ("fan", "64 keys", "64 tasks, a key each, nothing inside"),
-    ("handoff", "One contended key", "8 tasks, nothing inside"),
-    ("busy", "One contended key, with work", "8 tasks, 5 ms inside and 5 ms away"),
-];
-
-const GAGGLE1: [(&str, &str, &str); 2] = [
-    ("gaggle1-contended", "Contended", "five members, one key, four steps of 15 ms"),
-    ("gaggle1-uncontended", "Uncontended", "the same on a key each"),
+/// The name in `results.json` and on the command line, and what runs.
+const WORKLOADS: [(&str, &str); 6] = [
+    ("uncontended", "one task, nothing inside"),
+    ("fan", "64 tasks, a key each, nothing inside"),
+    ("handoff", "8 tasks, nothing inside"),
+    ("busy", "8 tasks, 5 ms inside and 5 ms away"),
+    ("gaggle1-contended", "five members, one key, four steps of 15 ms"),
+    ("gaggle1-uncontended", "the same on a key each"),
 ];
 
 /// Writes the tables again from the measured data.
@@ -59,24 +56,17 @@ fn files(directory: &Path, data: &Data) -> Result<(), Failed> {
     let targets = targets::all(data);
     let document = serde_json::json!({ "measured": data.medians(), "targets": targets });
     fs::write(directory.join("results.json"), format!("{document:#}\n"))?;
-    // Three pages of the book, each within its limit of words.
     fs::write(directory.join("results.md"), results(data, &targets))?;
-    fs::write(directory.join("workloads.md"), rows("Results by workload", data, &WORKLOADS))?;
-    let gaggle1 = rows("Results of the Gaggle 1.x benchmark", data, &GAGGLE1);
-    fs::write(directory.join("gaggle1.md"), gaggle1)?;
+    println!("{}", rows(data));
     tables::write(directory, data)?;
     let met = targets.iter().filter(|target| target.met).count();
     println!("{met} of {} targets met; see {}", targets.len(), directory.display());
     Ok(())
 }
 
-/// A page of the book: its title, and under it what wrote it.
-fn page(title: &str) -> String {
-    format!("# {title}\n\nWritten by `benches/competitors/run`; not edited.\n")
-}
-
 fn results(data: &Data, targets: &[Target]) -> String {
-    let mut text = page("Results") + "\n";
+    let mut text =
+        String::from("# Results\n\nWritten by `benches/competitors/run`; not edited.\n\n");
     for (what, value) in &data.about {
         let quote = if what == "command" { "`" } else { "" };
         text += &format!("- {what}: {quote}{value}{quote}\n");
@@ -87,25 +77,18 @@ fn results(data: &Data, targets: &[Target]) -> String {
         let mark = if *met { "met" } else { "**missed**" };
         text += &format!("| {what} | {measured} | {target} | {mark} |\n");
     }
-    text += "\n## Single figures\n\n\
-             The quorum floor and the round trip: medians of the rounds. The others: taken once, \
-             after them.\n\n| figure | |\n|---|---|\n";
-    for name in data.figures.keys() {
-        let value = data.get(name).map(number).unwrap_or_default();
-        text += &format!("| {} | {value} |\n", name.replace('_', " "));
-    }
     text
 }
 
-/// The rows of some workloads, a section each.
-fn rows(title: &str, data: &Data, workloads: &[(&str, &str, &str)]) -> String {
-    let mut text = page(title);
-    for (name, heading, about) in workloads {
-        text += &format!("\n## {heading}\n\n`{name}`: {about}.\n\n");
+/// The rows of all workloads, a table each.
+fn rows(data: &Data) -> String {
+    let mut text = String::new();
+    for (name, about) in WORKLOADS {
+        text += &format!("\n`{name}`: {about}.\n\n");
         text += "| lock | pairs/s | ms each | lock p50 / p99 / p99.9 / worst, µs \
                  | hand-off p50 / p99, µs | means: lock / unlock / hand-off, µs | hand-off share \
                  | longest streak | Jain |\n|---|---|---|---|---|---|---|---|---|\n";
-        for row in data.rows.iter().filter(|row| row.workload == *name) {
+        for row in data.rows.iter().filter(|row| row.workload == name) {
             text += &line(row);
         }
     }
@@ -144,13 +127,15 @@ mod tests {
     fn committed_results_give_the_committed_files() {
         let committed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/benchmarks");
         let drawn = env::temp_dir().join(format!("gaggle-redraw-{}", process::id()));
-        files(&drawn, &measured(&committed).unwrap()).unwrap();
+        let data = measured(&committed).unwrap();
+        files(&drawn, &data).unwrap();
         let differs = |file: &&str| {
             fs::read(committed.join(file)).unwrap() != fs::read(drawn.join(file)).unwrap()
         };
-        let files = ["results.json", "results.md", "workloads.md", "gaggle1.md", "tables.md"];
-        let different: Vec<_> = files.into_iter().filter(differs).collect();
+        let different: Vec<_> =
+            ["results.json", "results.md"].into_iter().filter(differs).collect();
         fs::remove_dir_all(&drawn).unwrap();
         assert!(different.is_empty(), "{different:?} differ");
+        tables::tests::assert_shown(&committed.join("../benchmarks.md"), &data);
     }
 }

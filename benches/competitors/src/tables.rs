@@ -1,9 +1,7 @@
-//! The tables of `docs/benchmarks.md`: written into it where the results go to `docs/benchmarks`,
-//! and beside the results, so that a test can compare the two.
+//! The tables of `docs/benchmarks.md`: printed, and written into the page where the results go to
+//! `docs/benchmarks`.
 
 use std::{fs, path::Path};
-
-use gaggle_workloads::Figures;
 
 use crate::{contenders::Failed, data::Data, targets::number};
 
@@ -12,16 +10,22 @@ const END: &str = "<!-- to here -->\n";
 
 pub(crate) fn write(directory: &Path, data: &Data) -> Result<(), Failed> {
     let text = tables(data);
-    fs::write(directory.join("tables.md"), &text)?;
+    println!("{text}");
     if !directory.ends_with("docs/benchmarks") {
         return Ok(());
     }
     let path = directory.join("../benchmarks.md");
     let page = fs::read_to_string(&path)?;
-    let (before, rest) = page.split_once(BEGIN).ok_or("the page has no beginning of the tables")?;
-    let (_, after) = rest.split_once(END).ok_or("the tables have no end")?;
+    let [before, _, after] = parts(&page)?;
     fs::write(path, format!("{before}{BEGIN}{text}{END}{after}"))?;
     Ok(())
+}
+
+/// What stands before the tables, the tables, and what follows.
+fn parts(page: &str) -> Result<[&str; 3], Failed> {
+    let (before, rest) = page.split_once(BEGIN).ok_or("the page has no beginning of the tables")?;
+    let (shown, after) = rest.split_once(END).ok_or("the tables have no end")?;
+    Ok([before, shown, after])
 }
 
 fn tables(data: &Data) -> String {
@@ -84,46 +88,6 @@ fn tables(data: &Data) -> String {
         );
     }
     text += &format!("\nAll clients are built with {}.\n", about("build"));
-    text += &gaggle1(data);
-    text
-}
-
-fn gaggle1(data: &Data) -> String {
-    let alone =
-        data.of("gaggle1-contended", "sequential").map_or(f64::NAN, |figures| figures.ms_per_pair);
-    let mut text = format!(
-        "\nThe Gaggle 1.x benchmark: {alone:.2} ms an increment for one task without a lock.\n\n\
-         | strategy | contended: ms an increment | hand-off p50 / p99, µs | longest streak \
-         | uncontended: ms an increment |\n|---|---|---|---|---|\n"
-    );
-    let rows = [
-        ("`Local`", "Local"),
-        ("`Redis`", "Redis"),
-        ("`Gaggle` over Memory", "Gaggle, Memory"),
-        ("`Gaggle` over TCP", "Gaggle, TCP"),
-        ("`Gaggle` over Redis", "Gaggle, Redis"),
-        ("`Raft` over Memory, which polls", "Raft, Memory"),
-        ("`Raft` over TCP", "Raft, TCP"),
-        ("`Raft` over Redis", "Raft, Redis"),
-    ];
-    for (name, lock) in rows {
-        let ms = |figures: Option<&Figures>| {
-            figures.map_or("–".into(), |figures| format!("{:.2}", figures.ms_per_pair))
-        };
-        let contended = data.of("gaggle1-contended", lock);
-        let uncontended = data.of("gaggle1-uncontended", lock);
-        let handoff = contended.as_ref().and_then(|figures| figures.handoff_us);
-        let handoff = handoff.map_or("–".into(), |us| {
-            format!("{} / {}", whole(Some(us.p50)), whole(Some(us.p99)))
-        });
-        let streak = contended.as_ref().and_then(|figures| figures.longest_streak);
-        let streak = streak.map_or("–".into(), |streak| streak.to_string());
-        text += &format!(
-            "| {name} | {} | {handoff} | {streak} | {} |\n",
-            ms(contended.as_ref()),
-            ms(uncontended.as_ref())
-        );
-    }
     text
 }
 
@@ -134,5 +98,16 @@ fn whole(value: Option<f64>) -> String {
         Some(value) if value < 100.0 => number(value),
         Some(value) if value < 1000.0 => format!("{value:.0}"),
         Some(value) => number(value.round()),
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Panics unless the page shows the tables of `data`.
+    pub(crate) fn assert_shown(page: &Path, data: &Data) {
+        let page = fs::read_to_string(page).unwrap();
+        assert_eq!(parts(&page).unwrap()[1], tables(data));
     }
 }
