@@ -18,8 +18,6 @@ use clap::{
 use gaggle::MaxWait;
 use tokio::runtime::Builder;
 
-#[cfg(feature = "simulator")]
-use crate::simulate;
 use crate::{bench, cert, failure::Failure, increment, operate, output, run, runtime};
 
 /// A keyed mutex whose strategy you choose: in process, Redis, or an embedded Raft group.
@@ -88,15 +86,6 @@ enum Command {
     /// Exit code: 1 if a lock broke mutual exclusion, 130 after Ctrl-C, 143 after SIGTERM, 129
     /// after SIGHUP, 2 after any other failure.
     Bench(bench::Args),
-    /// Run whole groups of this very code in virtual time, under faults that a seed decides.
-    ///
-    /// Exit code: 1 if an invariant broke in any seed, or if a search of the history was not
-    /// decided. The command that replays the run is printed. 1 also if a fault or a rare event
-    /// never happened in a long batch, and 2 after any other failure.
-    ///
-    /// The simulated members log nothing unless -v, -q or RUST_LOG is given.
-    #[cfg(feature = "simulator")]
-    Simulate(simulate::Args),
     /// Make the certificates of a group whose members speak TLS: an authority, then its members.
     ///
     /// Every file is readable by this user alone, and none is overwritten.
@@ -171,8 +160,6 @@ pub(crate) fn run() -> Result<ExitCode, Failure> {
         Command::Bench(args) => block_on(Builder::new_multi_thread(), bench::run(args)),
         Command::Cert(args) => cert::run(&args),
         Command::Secret(args) => cert::run_secret(&args),
-        #[cfg(feature = "simulator")]
-        Command::Simulate(args) => simulate::run(&args),
     }
 }
 

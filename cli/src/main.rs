@@ -10,8 +10,6 @@ mod operate;
 mod output;
 mod run;
 mod runtime;
-#[cfg(feature = "simulator")]
-mod simulate;
 mod span;
 mod stop;
 mod utf8;

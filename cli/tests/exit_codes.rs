@@ -78,12 +78,6 @@ fn commands_without_a_violation_end_with_0() {
         "completions fish",
         #[cfg(feature = "tls")]
         "secret",
-        #[cfg(feature = "simulator")]
-        "simulate --from 4 --seeds 3",
-        #[cfg(feature = "simulator")]
-        "simulate --seed 4",
-        #[cfg(feature = "simulator")]
-        "simulate --seed 4 --trace",
     ];
     end_with(0, &lines);
 }

@@ -37,12 +37,6 @@ fn wrong_number_is_refused_with_its_limits() {
         ("increment", "--increments", "1 to 1000000"),
         ("cert ca", "--days", "1 to 36500"),
         ("cert member", "--days", "1 to 36500"),
-        #[cfg(feature = "simulator")]
-        ("simulate", "--seeds", "1 to 18446744073709551615"),
-        #[cfg(feature = "simulator")]
-        ("simulate", "--seed", "0 to 18446744073709551615"),
-        #[cfg(feature = "simulator")]
-        ("simulate", "--jobs", "1 to 1024"),
     ] {
         let zero = limits.starts_with('1').then_some("0");
         for value in ["x", "-1", "1.5", huge].into_iter().chain(zero) {

@@ -16,8 +16,7 @@ use rustix::process::{Signal, kill_process};
 
 #[test]
 fn help_fits_80_columns() {
-    let mut commands = vec!["increment", "bench", "run"];
-    commands.extend(cfg!(feature = "simulator").then_some("simulate"));
+    let commands = ["increment", "bench", "run"];
     for command in commands {
         for option in ["-h", "--help"] {
             let (_, help, _) = finish(tool(&[command, option]).env("COLUMNS", "80"));

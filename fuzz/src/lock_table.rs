@@ -7,12 +7,12 @@
 use std::sync::Arc;
 
 use arbitrary::{Arbitrary, Result, Unstructured};
+use gaggle_lab::ReferenceTable;
 use gaggle_strategies::{
     lock::{Nonce, Owner},
     lock_table::{
         ClusterTime, Command, LockRequest, LockTable, ProcessId, Seen, TableConfig, Wait,
     },
-    testing::ReferenceTable,
 };
 
 /// Commands in one schedule at most: as many as let every limit be met several times.

@@ -1,4 +1,5 @@
-//! The client side of a lock call, implemented once for every strategy that grants remotely.
+//! The client side of a lock call, implemented once for every strategy that grants remotely. For
+//! drivers; may change in 0.x.
 //!
 //! ```text
 //!   Client (handle)      checks, generates the nonce, arms the drop guard, sends one message
@@ -26,6 +27,7 @@ pub(crate) mod handle;
 mod held;
 mod lock;
 pub(crate) mod mailbox;
+mod mutex;
 mod operator;
 pub(crate) mod pace;
 mod pending;
@@ -35,3 +37,11 @@ mod requests;
 mod tests;
 mod timers;
 pub(crate) mod turns;
+
+pub use self::{
+    backend::{Backend, Failure},
+    call::{CallId, Until},
+    command::{Cause, Command, Copies, Event, Fate, Memory, Profile, Subject},
+    driver::{Driver, SHORTEST_SLEEP},
+    handle::Client,
+};

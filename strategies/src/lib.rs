@@ -16,11 +16,12 @@
 //! - [`operator`]: listing and force-unlock.
 //! - [`limits`]: the limits of options and keys.
 //! - [`implement`]: for implementors: checks, the arithmetic of leases, the loss signal.
+//! - [`lock_table`], `client`, `member`, `redis`: the parts of the strategies, for drivers. They may
+//!   change in 0.x.
 //! - `testing` (feature `testing`): the conformance suite, and broken strategies that prove it.
 //!
 //! Features, none of them on by default: `redis` adds `Redis`; `raft` adds `Raft` and `Gaggle`;
-//! `testing` is for implementors' own tests and opens the lock table; `simulator` adds the
-//! simulator, which builds Lua and so needs a C compiler.
+//! `testing` is for implementors' own tests.
 //!
 //! **Invariant:** only drivers touch a channel or a socket; they and handles await and read a
 //! clock. `lock_table` and the member's core take events and time as arguments and return effects;
@@ -55,7 +56,7 @@ pub mod capabilities;
     not(all(feature = "raft", feature = "redis")),
     allow(dead_code, reason = "each backend uses a part of it")
 )]
-mod client;
+pub mod client;
 pub mod clock;
 mod deadline;
 pub mod error;
@@ -68,19 +69,10 @@ pub mod implement;
 pub mod limits;
 mod local;
 pub mod lock;
-#[cfg(feature = "testing")]
 pub mod lock_table;
-#[cfg(not(feature = "testing"))]
-#[allow(unreachable_pub, unused_imports, reason = "it is public with `testing`")]
-#[cfg_attr(not(feature = "raft"), allow(dead_code, reason = "some of it is for members"))]
-mod lock_table;
 mod max_wait;
 #[cfg(feature = "raft")]
-#[cfg_attr(
-    all(feature = "testing", not(feature = "simulator")),
-    allow(dead_code, reason = "the simulator looks inside")
-)]
-mod member;
+pub mod member;
 mod mutex;
 mod noop;
 pub mod operator;
@@ -94,7 +86,7 @@ mod raft;
 #[cfg(any(feature = "raft", feature = "redis"))]
 mod random;
 #[cfg(feature = "redis")]
-mod redis;
+pub mod redis;
 pub mod status;
 mod sync;
 #[cfg(any(test, feature = "testing"))]

@@ -1,4 +1,5 @@
-//! The lock table: key -> holder, FIFO waiters, leases, tokens, nonces.
+//! The lock table: key -> holder, FIFO waiters, leases, tokens, nonces. For drivers; may change in
+//! 0.x.
 //!
 //! [`LockTable::apply`] is a function of the table, the cluster time and one [`Command`]. Its
 //! output is a list of [`Effect`]s. No clock, no randomness, no I/O, and no hash order: members

@@ -1,4 +1,5 @@
-//! The consensus member that [`Raft`](crate::Raft) and [`Gaggle`](crate::Gaggle) share.
+//! The consensus member that [`Raft`](crate::Raft) and [`Gaggle`](crate::Gaggle) share. For
+//! drivers; may change in 0.x.
 //!
 //! ```text
 //!   Member (handle)      the client core's handle: checks, deadlines, outcomes
@@ -15,16 +16,12 @@
 mod backend;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod decoders;
-#[cfg(any(test, feature = "testing"))]
-pub(crate) mod digest;
 mod entry;
 mod formation;
 mod group;
 mod handle;
 mod identity;
 mod log_store;
-#[cfg(any(test, feature = "testing"))]
-pub(crate) mod machine;
 mod membership;
 mod node;
 mod options;
@@ -39,5 +36,10 @@ mod wire;
 #[cfg_attr(not(test), allow(dead_code, reason = "the tests use all of it"))]
 pub(crate) mod world;
 
-pub use self::options::MemberOptions;
-pub(crate) use self::{backend::Policy, handle::Member};
+pub(crate) use self::handle::Member;
+pub use self::{
+    backend::{Backend, Policy, State},
+    group::{Group, GroupView, LogEntry},
+    node::{Frame, NameInUse, Node},
+    options::MemberOptions,
+};

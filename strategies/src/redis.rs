@@ -1,4 +1,5 @@
-//! The Redis strategy: the lock table is a few keys in one Redis, and each verb one script.
+//! The Redis strategy: the lock table is a few keys in one Redis, and each verb one script. For
+//! drivers; may change in 0.x.
 //!
 //! - `settle.lua` and one file per verb: the scripts. `script`, `keys`: their texts, and the names
 //!   of keys.
@@ -23,12 +24,10 @@ mod cluster;
 mod connection;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod decoders;
-pub(crate) mod dial;
+mod dial;
 mod error;
 mod handshake;
 mod keys;
-#[cfg(feature = "simulator")]
-pub(crate) mod machine;
 mod options;
 mod pipeline;
 mod protocol;
@@ -42,8 +41,11 @@ mod way;
 
 use std::sync::Arc;
 
-use self::backend::Backend;
-pub use self::options::{Queue, RedisOptions};
+pub use self::{
+    backend::Backend,
+    dial::{Dial, Dialed, Dialing, Stream},
+    options::{Queue, RedisOptions},
+};
 use crate::{
     Clock, Error, Owner,
     client::{
@@ -125,17 +127,10 @@ pub struct Redis {
 
 /// The whole texts of the scripts, each with the name of its verb: `lock`, `unlock`, `extend`,
 /// `poll`, `inspect` and `mark`.
-#[cfg(any(test, feature = "testing"))]
 #[must_use]
 pub fn scripts() -> [(&'static str, &'static str); 6] {
     let names = ["lock", "unlock", "extend", "poll", "inspect", "mark"];
     std::array::from_fn(|at| (names[at], script::all()[at].text()))
-}
-
-/// The hashes by which a server that has loaded the scripts knows them, in the same order.
-#[cfg(feature = "simulator")]
-pub(crate) fn script_hashes() -> [&'static str; 6] {
-    script::all().map(script::Script::hash)
 }
 
 impl Redis {
@@ -163,36 +158,6 @@ impl Redis {
         let (client, driver) = Client::new(backend, clock, Owner::this_process(None), None);
         tokio::spawn(client.run(driver));
         Self { client }
-    }
-}
-
-#[cfg(feature = "simulator")]
-impl Redis {
-    /// A handle on what `dial` connects to, and the driver that its caller must run. All that is
-    /// generated is a function of the seed.
-    pub(crate) fn assemble(
-        options: RedisOptions,
-        dial: Box<dyn dial::Dial>,
-        seed: u64,
-    ) -> (Self, crate::client::driver::Driver<Backend>) {
-        let clock = options.clock.clone();
-        let backend = Backend::new(options, Some(dial), seed, clock.now());
-        let backend = backend.expect("a simulation's options are valid");
-        let (client, driver) = Client::new(backend, clock, Owner::this_process(None), Some(seed));
-        (Self { client }, driver)
-    }
-
-    /// As [`assemble`](Self::assemble), with the driver on the current runtime.
-    pub(crate) fn run_on(options: RedisOptions, dial: Box<dyn dial::Dial>, seed: u64) -> Self {
-        let (redis, driver) = Self::assemble(options, dial, seed);
-        tokio::spawn(redis.client.run(driver));
-        redis
-    }
-}
-
-impl Client<Backend> {
-    async fn ready(&self) -> Result<(), Error> {
-        self.check_open()
     }
 }
 

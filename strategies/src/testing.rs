@@ -65,10 +65,6 @@
 //! - `fixture`, `report`, `suite`: what a user of the suite sees; `watchdog` ends a run that hangs.
 //! - `context`, `cases`, `processes`: the cases, by the headings of the list.
 //! - [`resource`]: a resource that checks fencing tokens.
-//! - `reference_table`: the lock table written a second time, for unit tests and the fuzzer.
-//! - `simulator` (with the feature `simulator`): whole deployments under faults, in virtual time;
-//!   `redis_server`, a Redis in this process that runs the real scripts.
-//! - [`history`]: a checker of recorded histories, and the models that it checks them against.
 //! - [`broken`]: a plain strategy with planted bugs, each of which the suite must find.
 
 pub mod broken;
@@ -78,25 +74,14 @@ mod context;
 #[doc(hidden)]
 pub mod decoders;
 mod fixture;
-pub mod history;
 mod processes;
-#[cfg(feature = "simulator")]
-mod redis_server;
-mod reference_table;
 mod report;
 pub mod resource;
-#[cfg(feature = "simulator")]
-pub mod simulator;
 mod suite;
 mod watchdog;
 
-#[cfg(feature = "simulator")]
-pub use self::redis_server::SimulatedRedis;
 pub use self::{
     fixture::{Fixture, Lacking},
-    reference_table::ReferenceTable,
     report::{CASE_VARIABLE, Case, CaseReport, Outcome, Report},
     suite::{cases, run, run_case},
 };
-#[cfg(feature = "redis")]
-pub use crate::redis::scripts as redis_scripts;

@@ -1,33 +1,24 @@
 //! Goal: the Redis strategy passes the conformance suite, wherever the Redis runs.
 //! Method: the suite's cases over a `redis-server` of the test's own, in plain text and over
 //! TLS, directly, by three Sentinels and in a Cluster of six nodes; "down" is killed, and comes
-//! back empty. Times are judged on the simulated server, in virtual time: nothing may be later
-//! there than 20 ms.
+//! back empty. Times are judged on the emulated server, by `lab/tests/conformance_redis.rs`.
 // A test that meets an error has failed, and it reads the clock to say how long things took.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 mod redis_support;
 
-use std::{
-    env,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{env, sync::Arc};
 
 use async_trait::async_trait;
 use gaggle_channels::testing::RedisSentinel;
 use gaggle_strategies::{
     KeyedMutex, Queue, Redis, RedisOptions,
-    clock::TokioClock,
-    testing::{self, Fixture, Lacking, Report, SimulatedRedis},
+    testing::{self, Fixture, Lacking, Report},
 };
 use redis_support::{
     Server, by_sentinels,
     cluster::{Cluster, eventually},
-    is_residue, ms, replied,
+    replied,
 };
 use tokio::{sync::Semaphore, task::JoinSet};
 
@@ -188,68 +179,6 @@ mod tls {
         let options = by_sentinels(&sentinels).tls(trust(&certificates)).tls_name("localhost");
         assert_passed(Processes::elsewhere(server, options)).await;
     }
-}
-
-/// The simulated server, which does not know `SCAN`.
-struct Simulated {
-    server: Arc<SimulatedRedis>,
-    clock: Arc<TokioClock>,
-    opened: AtomicU64,
-}
-
-/// The case that lists keys.
-const LISTING: u8 = 39;
-
-#[async_trait]
-impl Fixture for Simulated {
-    async fn open(&self) -> Arc<dyn KeyedMutex> {
-        let seed = self.opened.fetch_add(1, Ordering::Relaxed);
-        Arc::new(self.server.open(self.clock.clone(), seed))
-    }
-
-    async fn residue(&self) -> Option<u64> {
-        Some(self.server.residue().iter().filter(|key| is_residue(key)).count() as u64)
-    }
-
-    fn slack(&self) -> Duration {
-        ms(20)
-    }
-
-    /// Its Lua is interpreted by a build without optimisation.
-    fn keys(&self) -> usize {
-        2_000
-    }
-
-    async fn backend_down(&self) -> Result<(), Lacking> {
-        self.server.down();
-        Ok(())
-    }
-
-    async fn backend_up(&self) -> Result<(), Lacking> {
-        self.server.up();
-        Ok(())
-    }
-
-    async fn restart_backend(&self) -> Result<(), Lacking> {
-        self.server.down();
-        tokio::time::sleep(ms(10)).await;
-        self.server.up();
-        Ok(())
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn simulated_redis_is_never_late() {
-    let (server, clock) = (SimulatedRedis::new(0), Arc::new(TokioClock::new()));
-    let fixture = Simulated { server, clock, opened: AtomicU64::new(0) };
-    let mut cases = Vec::new();
-    for case in testing::cases().filter(|case| case.number != LISTING) {
-        cases.push(testing::run_case(&fixture, case.number).await);
-    }
-    let report = Report { strategy: "redis", cases };
-    // `conformance_processes` has it.
-    report.assert_passed_but_untried(&[42]);
-    report.assert_not_applicable(&[27]);
 }
 
 /// Without a queue a retry wins by chance, so fairness has no bound.

@@ -3,11 +3,11 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use gaggle_channels::{Channel, Hub, NodeName};
+use gaggle_lab::SimulatedRedis;
 use gaggle_strategies::{
     Error, Gaggle, KeyedMutex, Local, MemberOptions, Raft,
     clock::{Clock, TokioClock},
     status::MemberSizes,
-    testing::SimulatedRedis,
 };
 use tokio::time::{Instant, timeout};
 

@@ -3,7 +3,7 @@
 use std::task::{Context, Poll};
 
 use super::command::{Command, Copies, Event, Profile};
-use crate::{Error, Instant};
+use crate::{Error, Instant, MemberStatus};
 
 /// A store, a consensus member, or a gate to one. One driver owns it.
 ///
@@ -11,11 +11,12 @@ use crate::{Error, Instant};
 /// at once and needs no runtime: any thread can take a turn, and a test every turn. A turn is:
 /// [`take`](Self::take), then the calls of users, then rounds of [`flush`](Self::flush) and
 /// [`submit`](Self::submit) until neither does anything, then [`end_turn`](Self::end_turn).
-pub(crate) trait Backend: Send + 'static {
+pub trait Backend: Send + 'static {
     /// Its public state between turns: leader, term, connected, sizes. A state that is not equal to
     /// the last one wakes the tasks that wait for a change.
     type Status: Clone + Default + PartialEq + Send + Sync + 'static;
 
+    /// Its constant properties.
     fn profile(&self) -> Profile;
 
     /// Completes when [`take`](Self::take) has something to take, and wakes the task that polled
@@ -52,6 +53,18 @@ pub(crate) trait Backend: Send + 'static {
     /// Its state after a turn. `pending` is the number of pending requests of the core.
     fn status(&self, pending: usize) -> Self::Status;
 
+    /// Whether [`ready`](crate::KeyedMutex::ready) may return in this state.
+    fn is_ready(status: &Self::Status) -> bool {
+        let _ = status;
+        true
+    }
+
+    /// The state of the group, where there is one.
+    fn group_status(status: &Self::Status) -> Option<MemberStatus> {
+        let _ = status;
+        None
+    }
+
     /// Called while closing, once nothing is pending: whether it may be closed now.
     fn leave(&mut self, now: Instant) -> bool {
         let _ = now;
@@ -64,11 +77,14 @@ pub(crate) trait Backend: Send + 'static {
 
 /// Why a handle stopped for good.
 #[derive(Clone, Debug, thiserror::Error)]
-pub(crate) enum Failure {
+pub enum Failure {
+    /// Its backend said so.
     #[error("the backend stopped: {0}")]
     Backend(String),
+    /// A turn panicked.
     #[error("a broken invariant: {0}")]
     Panic(String),
+    /// This process is a fork of the one that opened it.
     #[error("opened by process {0} before a fork: open a new handle in this process")]
     Forked(u32),
 }

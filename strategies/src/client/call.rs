@@ -6,7 +6,7 @@ use super::{cause::Cause, held::Delivery};
 use crate::{Error, Inspection, Instant, Lock, Nonce, Owner};
 
 /// Names one call of this process, so that its reply finds it. Later calls have greater ids.
-pub(crate) type CallId = u64;
+pub type CallId = u64;
 
 /// A call of a user.
 #[derive(Debug)]
@@ -84,10 +84,12 @@ pub(crate) enum Query {
 
 /// How long a LOCK waits in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Until {
+pub enum Until {
     /// Not at all.
     Now,
+    /// Until this time of the local clock.
     At(Instant),
+    /// Without a limit.
     Forever,
 }
 

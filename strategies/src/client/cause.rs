@@ -6,27 +6,33 @@ use crate::{Error, UnavailableKind};
 
 /// Why a backend cannot serve. Cheap to clone: one cause may end many calls.
 #[derive(Clone, Debug)]
-pub(crate) struct Cause {
+pub struct Cause {
     kind: UnavailableKind,
     text: Arc<str>,
 }
 
 impl Cause {
-    pub(crate) fn new(kind: UnavailableKind, text: impl Into<Arc<str>>) -> Self {
+    /// A cause with its text, without a password.
+    #[must_use]
+    pub fn new(kind: UnavailableKind, text: impl Into<Arc<str>>) -> Self {
         Self { kind, text: text.into() }
     }
 
     /// Whether repeating the request is of no use.
-    pub(crate) fn is_permanent(&self) -> bool {
+    #[must_use]
+    pub fn is_permanent(&self) -> bool {
         self.kind == UnavailableKind::Misconfigured
     }
 
-    pub(crate) fn text(&self) -> &Arc<str> {
+    /// The text for people.
+    #[must_use]
+    pub fn text(&self) -> &Arc<str> {
         &self.text
     }
 
     /// The public error.
-    pub(crate) fn to_error(&self) -> Error {
+    #[must_use]
+    pub fn to_error(&self) -> Error {
         Error::unavailable(self.kind, &*self.text)
     }
 }

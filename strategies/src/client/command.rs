@@ -3,13 +3,15 @@
 use std::{sync::Arc, time::Duration};
 
 use super::call::{CallId, Until};
-pub(crate) use super::cause::Cause;
+pub use super::cause::Cause;
 use crate::{Capabilities, Drift, Inspection, Instant, Nonce, Owner};
 
 /// A request to the granting side. `copies`: an earlier copy of this acquisition's LOCK may still
 /// arrive there.
 #[derive(Clone, Debug)]
-pub(crate) enum Command {
+#[allow(missing_docs, reason = "the fields of all commands mean the same")]
+pub enum Command {
+    /// Locks the key for the nonce, or queues it.
     Lock {
         nonce: Nonce,
         key: Arc<str>,
@@ -26,36 +28,20 @@ pub(crate) enum Command {
         /// A force-unlock: the token that it ends, the process and the reason.
         forced: Option<(u64, Arc<str>)>,
     },
-    Extend {
-        id: CallId,
-        nonce: Nonce,
-        key: Arc<str>,
-        token: u64,
-        lease: Duration,
-    },
+    /// Lets the lease of a holder count from now on. The reply is `Extended`.
+    Extend { id: CallId, nonce: Nonce, key: Arc<str>, token: u64, lease: Duration },
     /// Checks a waiter: the reply is `Granted`, `Queued`, `Ended` or `Forgotten`. With a token in
     /// `holds`, checks that the acquisition still holds the key: the reply is `Lost`, or none.
-    Check {
-        nonce: Nonce,
-        key: Arc<str>,
-        holds: Option<u64>,
-    },
-    Inspect {
-        id: CallId,
-        key: Arc<str>,
-    },
+    Check { nonce: Nonce, key: Arc<str>, holds: Option<u64> },
+    /// Asks for the holder of a key. The reply is `Inspected`.
+    Inspect { id: CallId, key: Arc<str> },
     /// The reply is `Scanned`.
-    Scan {
-        id: CallId,
-        after: Option<Arc<str>>,
-        prefix: Arc<str>,
-        limit: usize,
-    },
+    Scan { id: CallId, after: Option<Arc<str>>, prefix: Arc<str>, limit: usize },
 }
 
 impl Command {
     /// The key that it is about; `None` for a scan.
-    pub(crate) fn key(&self) -> Option<&Arc<str>> {
+    pub fn key(&self) -> Option<&Arc<str>> {
         match self {
             Self::Lock { key, .. }
             | Self::Unlock { key, .. }
@@ -80,7 +66,7 @@ impl Command {
 
 /// Whether a command that was submitted may reach the granting side more than once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Copies {
+pub enum Copies {
     /// Once at most.
     One,
     /// The way there may repeat it.
@@ -89,7 +75,9 @@ pub(crate) enum Copies {
 
 /// An event of the granting side, in the order in which they happened there.
 #[derive(Clone, Debug)]
-pub(crate) enum Event {
+#[allow(missing_docs, reason = "the fields are those of the commands")]
+pub enum Event {
+    /// The nonce holds the key.
     Granted {
         nonce: Nonce,
         key: Arc<str>,
@@ -113,6 +101,7 @@ pub(crate) enum Event {
     Unlocked { nonce: Nonce, held: bool },
     /// The reply to an EXTEND: the token, if the nonce holds the key.
     Extended { id: CallId, nonce: Nonce, token: Option<u64> },
+    /// The reply to an INSPECT.
     Inspected {
         id: CallId,
         /// An error: the stored value of the key is no lock.
@@ -149,10 +138,12 @@ pub(crate) enum Event {
 
 /// The request that an event is about. Unlocks come first, as they do where several are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Subject {
+pub enum Subject {
+    /// An UNLOCK of this nonce.
     Unlock(Nonce),
     /// An EXTEND, INSPECT or scan.
     Query(CallId),
+    /// A LOCK of this nonce.
     Lock(Nonce),
     /// A `Check` of a waiter: repeated with the next one.
     Check(Nonce),
@@ -160,7 +151,7 @@ pub(crate) enum Subject {
 
 /// The fate of a failed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub enum Fate {
     /// It never left this process.
     Unsent,
     /// It was sent, and may have taken effect.
@@ -171,7 +162,7 @@ pub(crate) enum Fate {
 
 /// How much a granting side may have forgotten while it was unreachable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Memory {
+pub enum Memory {
     /// Nothing, but replies may be lost in transit.
     Kept,
     /// Replies and events may be lost in transit, and it may have forgotten locks.
@@ -189,24 +180,26 @@ pub(super) enum Link {
 
 /// The constant properties of a backend.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Profile {
-    pub(crate) capabilities: Capabilities,
+pub struct Profile {
+    /// The guarantees of the strategy.
+    pub capabilities: Capabilities,
     /// Whether waiters queue on the granting side; if not, a refused call retries.
-    pub(crate) queues: bool,
+    pub queues: bool,
     /// The range of the random pause between a refusal and the next attempt.
-    pub(crate) retry: (Duration, Duration),
+    pub retry: (Duration, Duration),
     /// The pause before a pending request is sent again, and its limit: it doubles each time.
     /// `None` where the way there loses nothing without a [`Event::Failed`] or [`Event::Up`].
-    pub(crate) resend: Option<(Duration, Duration)>,
+    pub resend: Option<(Duration, Duration)>,
     /// The longest lease, [`DURATION_MAX`](crate::DURATION_MAX) at most.
-    pub(crate) lease_max: Duration,
+    pub lease_max: Duration,
     /// How long `unlock`, `extend`, `inspect` and a LOCK that does not wait may take.
-    pub(crate) request_timeout: Duration,
+    pub request_timeout: Duration,
     /// How many requests may be pending.
-    pub(crate) requests_max: usize,
-    pub(crate) drift: Drift,
+    pub requests_max: usize,
+    /// The bound on the difference of clock rates.
+    pub drift: Drift,
     /// For how long the driver polls before it sleeps.
-    pub(crate) busy_poll: Duration,
+    pub busy_poll: Duration,
 }
 
 /// When the next turn has to come, if at all.

@@ -26,7 +26,7 @@ use crate::{Clock, Holds, Instant, Lock};
 /// How many messages one turn takes: enough to gather a batch, few enough to stay prompt.
 const BATCH: usize = 512;
 /// The shortest sleep: work that is scheduled and cannot be done yet must not spin.
-pub(crate) const SHORTEST_SLEEP: std::time::Duration = std::time::Duration::from_millis(1);
+pub const SHORTEST_SLEEP: std::time::Duration = std::time::Duration::from_millis(1);
 
 /// The state that the driver shares with its handle.
 #[derive(Debug, Default)]
@@ -38,7 +38,7 @@ pub(crate) struct Shared {
 }
 
 /// Gathers arrivals, runs one turn of core and backend, and delivers its outputs.
-pub(crate) struct Driver<B: Backend> {
+pub struct Driver<B: Backend> {
     core: Core,
     backend: B,
     clock: Arc<dyn Clock>,
@@ -102,12 +102,12 @@ impl<B: Backend> Driver<B> {
             return Poll::Ready(flow);
         }
         if self.backend.poll_arrived(context).is_ready() {
-            return Poll::Ready(self.step(None));
+            return Poll::Ready(self.step());
         }
         if self.mailbox.is_disconnected() {
             return Poll::Pending;
         }
-        self.mailbox.poll_recv(context).map(|mail| self.step(mail))
+        self.mailbox.poll_recv(context).map(|mail| self.step_with(mail))
     }
 
     /// Takes all mail on a thread that is not that of the driver's task. The mail has woken the
@@ -117,7 +117,7 @@ impl<B: Backend> Driver<B> {
             if self.stepped_elsewhere == Some(ControlFlow::Break(())) {
                 return;
             }
-            self.stepped_elsewhere = Some(self.step(None));
+            self.stepped_elsewhere = Some(self.step());
         }
     }
 
@@ -137,7 +137,8 @@ impl<B: Backend> Driver<B> {
     }
 
     /// When a turn must come although nothing arrives.
-    pub(crate) fn next_wake(&self) -> Instant {
+    #[must_use]
+    pub fn next_wake(&self) -> Instant {
         let wake = earlier(self.core.next_wake(), self.backend.next_wake());
         match earlier(wake, self.core.closing) {
             // Nothing is scheduled: the sleep is cut short by whatever arrives.
@@ -147,9 +148,13 @@ impl<B: Backend> Driver<B> {
         }
     }
 
-    /// One turn and its deliveries: everything between two waits. `mail` is what ended the wait. It
-    /// breaks where the handle ends.
-    pub(crate) fn step(&mut self, mail: Option<Mail>) -> ControlFlow<()> {
+    /// One turn and its deliveries: everything between two waits. It breaks where the handle ends.
+    pub fn step(&mut self) -> ControlFlow<()> {
+        self.step_with(None)
+    }
+
+    /// As [`step`](Self::step); `mail` is what ended the wait.
+    fn step_with(&mut self, mail: Option<Mail>) -> ControlFlow<()> {
         if self.shared.failure.get().is_some() {
             return ControlFlow::Break(());
         }
@@ -273,22 +278,28 @@ impl<B: Backend> Driver<B> {
     }
 }
 
-/// For a simulator and tests, between turns.
-#[cfg(any(test, feature = "testing"))]
+/// Between turns.
 impl<B: Backend> Driver<B> {
-    pub(crate) fn backend(&self) -> &B {
+    /// The granting side.
+    #[must_use]
+    pub fn backend(&self) -> &B {
         &self.backend
     }
 
-    pub(crate) fn backend_mut(&mut self) -> &mut B {
+    /// The granting side, to be polled before a turn.
+    pub fn backend_mut(&mut self) -> &mut B {
         &mut self.backend
     }
 
-    pub(crate) fn failure(&self) -> Option<&Failure> {
+    /// Why the handle failed, if it did.
+    #[must_use]
+    pub fn failure(&self) -> Option<&Failure> {
         self.shared.failure.get()
     }
 
-    pub(crate) fn pending(&self) -> usize {
+    /// How many requests are pending.
+    #[must_use]
+    pub fn pending(&self) -> usize {
         self.core.pending()
     }
 

@@ -29,7 +29,7 @@ use crate::{
 
 /// The handle of a driver. Dropping it ends the driver once everything is sent, or after a request
 /// timeout.
-pub(crate) struct Client<B: Backend> {
+pub struct Client<B: Backend> {
     pub(crate) profile: Profile,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) mail: Sender,
@@ -52,7 +52,7 @@ impl<B: Backend> fmt::Debug for Client<B> {
 impl<B: Backend> Client<B> {
     /// A handle of `backend`, and the driver that its opener runs. With a seed, nonces and jitter
     /// are a function of it.
-    pub(crate) fn new(
+    pub fn new(
         backend: B,
         clock: Arc<dyn Clock>,
         owner: Owner,
@@ -81,7 +81,7 @@ impl<B: Backend> Client<B> {
     }
 
     /// Runs the driver of this handle, as a task.
-    pub(crate) fn run(&self, driver: Driver<B>) -> impl Future<Output = ()> + Send + use<B> {
+    pub fn run(&self, driver: Driver<B>) -> impl Future<Output = ()> + Send + use<B> {
         self.opener.bind(self.turns.run(driver))
     }
 

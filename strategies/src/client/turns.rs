@@ -78,7 +78,7 @@ impl<B: Backend> Turns<B> {
                 flow = poll_fn(|context| self.poll_step(context)) => flow,
                 () = slept => {
                     sleep = None;
-                    self.with(|driver| driver.step(None)).unwrap_or(ControlFlow::Break(()))
+                    self.with(|driver| driver.step()).unwrap_or(ControlFlow::Break(()))
                 }
                 () = yield_now(), if polling => {
                     self.with(Driver::poll_again);

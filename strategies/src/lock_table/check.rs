@@ -16,12 +16,11 @@ use crate::Nonce;
 const COUNTER_MAX: u64 = FIRST_TOKEN_MAX + (1 << 62);
 
 impl LockTable {
-    /// Asserts every invariant; for tests and simulations, after each step. Costs O(n log n).
+    /// Asserts every invariant. Costs O(n log n).
     ///
     /// # Panics
     ///
     /// When one does not hold: the table is broken.
-    #[cfg(any(test, feature = "testing"))]
     pub fn check(&self) {
         self.verify().unwrap_or_else(|broken| panic!("{broken}"));
         let mut index = Index::default();

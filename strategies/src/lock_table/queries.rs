@@ -48,7 +48,6 @@ impl LockTable {
     }
 
     /// The keys that are held, in the order of a snapshot.
-    #[cfg(any(test, feature = "testing"))]
     pub fn keys(&self) -> impl Iterator<Item = &Arc<str>> {
         self.rows.keys().map(|key| &key.text)
     }
@@ -109,7 +108,6 @@ impl LockTable {
     }
 
     /// The table's knowledge of a nonce.
-    #[cfg(any(test, feature = "testing"))]
     #[must_use]
     pub fn knows(&self, nonce: Nonce) -> Option<Known> {
         self.nonces.get(nonce)

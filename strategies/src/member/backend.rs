@@ -15,8 +15,8 @@ use super::{
     ticks::Ticks,
 };
 use crate::{
-    Capabilities, Clock, DURATION_MAX, Exclusion, Instant, MemberSizes, MemberStatus, Order,
-    Survives,
+    Capabilities, Clock, DURATION_MAX, Error, Exclusion, Instant, MemberSizes, MemberStatus, Order,
+    Owner, Survives,
     client::{
         self,
         backend::Failure,
@@ -36,7 +36,7 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(5), Duration::from_mi
 
 /// How a strategy of the Raft family treats a key that is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub(crate) enum Policy {
+pub enum Policy {
     /// Waiters queue in the replicated table.
     Queue,
     /// A caller that is refused retries with jitter.
@@ -45,9 +45,11 @@ pub(crate) enum Policy {
 
 /// The state of a member after a turn.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct State {
-    pub(super) status: MemberStatus,
-    pub(super) sizes: MemberSizes,
+pub struct State {
+    /// Its place in the group.
+    pub status: MemberStatus,
+    /// How much it remembers.
+    pub sizes: MemberSizes,
 }
 
 /// Sizes change in nearly every turn, and no task waits for them.
@@ -58,7 +60,7 @@ impl PartialEq for State {
 }
 
 /// One member: a node, and the channel to the others.
-pub(crate) struct Backend {
+pub struct Backend {
     node: Node,
     channel: Arc<dyn Channel>,
     clock: Arc<dyn Clock>,
@@ -73,20 +75,27 @@ pub(crate) struct Backend {
 }
 
 impl Backend {
-    /// A member on a connected channel. `seed` decides everything that it generates.
-    pub(crate) fn new(
+    /// A member on a connected channel, which `owner` names to the others. `seed` decides everything
+    /// that it generates: two members, or two runs of one, never share it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidOptions`].
+    pub fn new(
         channel: Arc<dyn Channel>,
         options: &MemberOptions,
         policy: Policy,
+        owner: &Owner,
         seed: u64,
-    ) -> Self {
-        let frame_limit = channel.frame_limit();
+    ) -> Result<Self, Error> {
+        let (name, frame_limit) = (channel.name(), channel.frame_limit());
+        options.validate(name, frame_limit)?;
         let now = options.clock.now();
-        let mut node = Node::new(channel.name().clone(), options, frame_limit, seed, now);
+        let mut node = Node::new(name.clone(), options, frame_limit, owner, seed, now);
         if let Some(address) = channel.address() {
             node.listens_on(address);
         }
-        Self {
+        Ok(Self {
             node,
             clock: options.clock.clone(),
             profile: profile(options, policy),
@@ -95,17 +104,18 @@ impl Backend {
             arrived: None,
             leaving: None,
             channel,
-        }
+        })
     }
 
-    #[cfg(any(test, feature = "testing"))]
-    pub(super) fn node(&self) -> &Node {
+    /// The consensus side of this member.
+    #[must_use]
+    pub fn node(&self) -> &Node {
         &self.node
     }
 
-    #[cfg(any(test, feature = "testing"))]
-    pub(super) fn node_mut(&mut self) -> &mut Node {
-        &mut self.node
+    /// Begins to transfer leadership, if this member leads; whether it has begun.
+    pub fn transfer_leadership(&mut self) -> bool {
+        self.node.transfer_leadership()
     }
 
     #[cfg(test)]
@@ -207,6 +217,14 @@ impl client::backend::Backend for Backend {
 
     fn status(&self, pending: usize) -> Self::Status {
         State { status: self.node.status(), sizes: self.node.sizes(pending) }
+    }
+
+    fn is_ready(state: &Self::Status) -> bool {
+        state.status.ready
+    }
+
+    fn group_status(state: &Self::Status) -> Option<MemberStatus> {
+        Some(state.status.clone())
     }
 
     fn leave(&mut self, now: Instant) -> bool {

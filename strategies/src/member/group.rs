@@ -9,7 +9,6 @@ mod commits;
 mod followers;
 mod leader_clock;
 mod validate;
-#[cfg(any(test, feature = "testing"))]
 mod view;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,8 +22,7 @@ use raft::{
 
 #[cfg(any(test, feature = "testing"))]
 pub(super) use self::apply::restore_state;
-#[cfg(any(test, feature = "testing"))]
-pub(crate) use self::view::{EntryView, GroupView};
+pub use self::view::{GroupView, LogEntry};
 pub(super) use self::{apply::Output, validate::Invalid};
 use self::{apply::Restored, leader_clock::LeaderClock};
 use super::{
@@ -43,7 +41,8 @@ use crate::{
 /// senders retransmit.
 const UNCOMMITTED_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-pub(super) struct Group {
+/// One member of one group.
+pub struct Group {
     id: u128,
     me: u64,
     raw: RawNode<VolatileLog>,
@@ -142,7 +141,9 @@ impl Group {
         self.id
     }
 
-    pub(super) fn table(&self) -> &LockTable {
+    /// The lock table as of the entries that were applied.
+    #[must_use]
+    pub fn table(&self) -> &LockTable {
         &self.table
     }
 

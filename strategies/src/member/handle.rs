@@ -39,14 +39,18 @@ impl Member {
         options.validate(channel.name(), channel.frame_limit())?;
         check_runtime()?;
         channel.connect().await.map_err(unavailable)?;
-        Ok(Self::start(channel, options, policy))
+        Self::start(channel, options, policy)
     }
 
     /// Not an `async fn`: a crate that awaits one compiles its code again, here the whole driver.
-    fn start(channel: Arc<dyn Channel>, options: MemberOptions, policy: Policy) -> Self {
-        let (member, driver) = Self::assemble(channel, options, policy);
+    fn start(
+        channel: Arc<dyn Channel>,
+        options: MemberOptions,
+        policy: Policy,
+    ) -> Result<Self, Error> {
+        let (member, driver) = Self::assemble(channel, options, policy)?;
         tokio::spawn(member.run(driver));
-        member
+        Ok(member)
     }
 
     /// A member, and the driver that its caller must run.
@@ -54,19 +58,11 @@ impl Member {
         channel: Arc<dyn Channel>,
         options: MemberOptions,
         policy: Policy,
-    ) -> (Self, Driver<Backend>) {
+    ) -> Result<(Self, Driver<Backend>), Error> {
         let seed = options.seed.unwrap_or_else(unshared_random);
-        let backend = Backend::new(channel, &options, policy, seed);
-        let owner = options.owner.unwrap_or_else(|| Owner::this_process(None));
-        Self::new(backend, options.clock, owner, options.seed)
-    }
-
-    /// Completes once this member votes, in a group that has a leader.
-    pub(crate) async fn ready(&self) -> Result<(), Error> {
-        self.check_open()?;
-        let mut status = self.status();
-        let ready = status.wait_for(|state| state.status.ready).await;
-        ready.map(|_| ()).map_err(|_| self.end_error())
+        let owner = Owner::this_process(None);
+        let backend = Backend::new(channel, &options, policy, &owner, seed)?;
+        Ok(Self::new(backend, options.clock, owner, options.seed))
     }
 
     /// The state of the group, as far as this member knows it.

@@ -26,11 +26,11 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    pub(super) fn new(name: NodeName, owner: Option<Owner>, seed: u64) -> Self {
+    pub(super) fn new(name: NodeName, owner: &Owner, seed: u64) -> Self {
         let mut ids = Ids::new(seed);
         let incarnation = ids.next();
-        let Owner { host, pid, .. } = owner.unwrap_or_else(|| Owner::this_process(None));
-        let process = Process { id: mix(&[seed, PROCESS_IDS]).max(1), started: 0, host, pid };
+        let id = mix(&[seed, PROCESS_IDS]).max(1);
+        let process = Process { id, started: 0, host: owner.host.clone(), pid: owner.pid };
         Self { name, ids, incarnation, process, presences: 0 }
     }
 

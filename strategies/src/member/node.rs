@@ -14,11 +14,11 @@ mod requests;
 mod roster;
 mod standing;
 
-use std::{collections::BTreeMap, mem, net::SocketAddr, time::Duration};
+use std::{collections::BTreeMap, fmt, mem, net::SocketAddr, time::Duration};
 
 use gaggle_channels::NodeName;
 
-pub(crate) use self::outbox::Frame;
+pub use self::outbox::Frame;
 use self::{leadership::Leadership, outbox::Outbox, roster::Roster};
 use super::{
     formation::{Formation, PRESENCE_EVERY},
@@ -31,12 +31,13 @@ use super::{
     wire::{self, Body, RaftMessage, Standing, Times},
 };
 use crate::{
-    Instant,
+    Instant, Owner,
     client::command::{Event, Memory},
     lock_table::{Effect, ProcessId},
 };
 
-pub(crate) struct Node {
+/// One process of a group, without I/O: forming, the group, and what it did.
+pub struct Node {
     identity: Identity,
     timing: Timing,
     times: Times,
@@ -57,7 +58,7 @@ pub(crate) struct Node {
 /// Why a member cannot go on.
 #[derive(Debug, thiserror::Error)]
 #[error("the name {name} is in use by another process ({by}): give each member a name of its own")]
-pub(crate) struct NameInUse {
+pub struct NameInUse {
     name: NodeName,
     by: String,
 }
@@ -74,11 +75,14 @@ struct Turn {
 }
 
 impl Node {
-    /// A process that runs `name`; `seed` decides everything that it generates.
-    pub(crate) fn new(
+    /// A process that runs `name`, which `owner` names to the others; `seed` decides everything that
+    /// it generates.
+    #[must_use]
+    pub fn new(
         name: NodeName,
         options: &MemberOptions,
         frame_limit: usize,
+        owner: &Owner,
         seed: u64,
         now: Instant,
     ) -> Self {
@@ -93,7 +97,7 @@ impl Node {
             timers.set(Timer::ExistingGroup, now.after(FRESH));
         }
         Self {
-            identity: Identity::new(name.clone(), options.owner.clone(), seed),
+            identity: Identity::new(name.clone(), owner, seed),
             formation: Formation::new(name, options.members.clone(), outside_max_ms),
             outbox: Outbox::new(options.cluster.clone(), frame_limit),
             timing,
@@ -111,29 +115,14 @@ impl Node {
     }
 
     /// Names the address that this process listens on to the other processes.
-    pub(crate) fn listens_on(&mut self, address: SocketAddr) {
+    pub fn listens_on(&mut self, address: SocketAddr) {
         self.identity.listens_on(address);
     }
 
-    #[cfg(any(test, feature = "testing"))]
-    pub(super) fn group(&self) -> Option<&Group> {
+    /// Its group, once it has one.
+    #[must_use]
+    pub fn group(&self) -> Option<&Group> {
         self.group.as_ref()
-    }
-
-    /// How this process stands in a forming, and what it knows of the others.
-    #[cfg(any(test, feature = "testing"))]
-    pub(super) fn forming(&self) -> String {
-        format!(
-            "{:?} incarnation {:x} {:?}",
-            self.formation,
-            self.identity.incarnation(),
-            self.peers
-        )
-    }
-
-    #[cfg(any(test, feature = "testing"))]
-    pub(super) fn group_mut(&mut self) -> Option<&mut Group> {
-        self.group.as_mut()
     }
 
     /// One round of a turn: appends submitted commands, applies committed entries, and reports
@@ -143,11 +132,7 @@ impl Node {
     /// # Errors
     ///
     /// The member must stop: another process keeps its name.
-    pub(crate) fn flush(
-        &mut self,
-        now: Instant,
-        events: &mut Vec<Event>,
-    ) -> Result<bool, NameInUse> {
+    pub fn flush(&mut self, now: Instant, events: &mut Vec<Event>) -> Result<bool, NameInUse> {
         if let Some(failure) = self.failure.take() {
             return Err(failure);
         }
@@ -169,7 +154,7 @@ impl Node {
     }
 
     /// Packs the posted bodies of the turn into frames.
-    pub(crate) fn end_turn(&mut self, now: Instant) -> Vec<Frame> {
+    pub fn end_turn(&mut self, now: Instant) -> Vec<Frame> {
         self.turn.is_flushed = false;
         let (outbox, group) = (&mut self.outbox, self.group.as_ref());
         self.transfers.retain(|id| group.is_some_and(|group| group.awaits_snapshot(id)));
@@ -313,6 +298,14 @@ impl Node {
         self.turn.events.extend([Event::Up { memory: Memory::Lost }, Event::Down { cause: None }]);
         self.formation.rest(now.after(rest), &mut self.timers);
         self.timers.set(Timer::Presence, now);
+    }
+}
+
+/// How the process stands in a forming, and what it knows of the others.
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { formation, identity, peers, .. } = self;
+        write!(f, "{formation:?} incarnation {:x} {peers:?}", identity.incarnation())
     }
 }
 

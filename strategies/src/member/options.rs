@@ -9,7 +9,7 @@ use gaggle_channels::{NODE_NAME_BYTES_MAX, NodeName};
 
 use super::wire::Times;
 use crate::{
-    BootClock, CLUSTER_NAME_BYTES_MAX, Clock, DURATION_MAX, Drift, Error, MEMBERS_MAX, Owner,
+    BootClock, CLUSTER_NAME_BYTES_MAX, Clock, DURATION_MAX, Drift, Error, MEMBERS_MAX,
     REQUEST_TIMEOUT,
     client::busy_poll::{BUSY_POLL, BUSY_POLL_MAX},
     in_prose,
@@ -89,8 +89,6 @@ pub struct MemberOptions {
     pub(crate) compact_keep: u64,
     pub(crate) table: TableConfig,
     pub(crate) seed: Option<u64>,
-    /// The owner of this member's locks; this process, if not set.
-    pub(crate) owner: Option<Owner>,
 }
 
 impl MemberOptions {
@@ -123,7 +121,6 @@ impl MemberOptions {
             compact_keep: 1_000,
             table: TableConfig::default(),
             seed: None,
-            owner: None,
         }
     }
 

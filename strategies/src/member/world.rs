@@ -13,7 +13,7 @@ use std::{
 use gaggle_channels::NodeName;
 
 use crate::{
-    Instant, MemberOptions, MemberStatus, Nonce,
+    Instant, MemberOptions, MemberStatus, Nonce, Owner,
     client::{
         call::{CallId, Output, Reply},
         command::earlier,
@@ -145,8 +145,15 @@ impl World {
     /// Starts a process under this name, with no memory of an earlier one.
     pub(super) fn start(&mut self, name: &str) {
         self.seeds += 1;
-        let node =
-            Node::new(name_of(name_in(name)), &self.options, FRAME_LIMIT, self.seeds, self.now);
+        let owner = Owner::this_process(None);
+        let node = Node::new(
+            name_of(name_in(name)),
+            &self.options,
+            FRAME_LIMIT,
+            &owner,
+            self.seeds,
+            self.now,
+        );
         let core = Core::new(profile(&self.options, Policy::Queue), self.seeds);
         self.nodes.insert(name.into(), Process { node, core });
     }

@@ -35,7 +35,7 @@ use crate::{
 
 /// One Redis, as one handle uses it.
 #[derive(Debug)]
-pub(crate) struct Backend {
+pub struct Backend {
     options: RedisOptions,
     encoder: Encoder,
     connection: Connection,
@@ -60,7 +60,7 @@ impl Backend {
     /// # Errors
     ///
     /// [`Error::InvalidOptions`].
-    pub(crate) fn new(
+    pub fn new(
         options: RedisOptions,
         dial: Option<Box<dyn Dial>>,
         seed: u64,

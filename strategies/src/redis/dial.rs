@@ -26,18 +26,18 @@ pub(super) const PLAIN: &str = "redis";
 const SECURE: &str = "rediss";
 
 /// A stream of bytes to and from a server.
-pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 /// An open stream, and the server's address if nothing lies between TCP and the protocol.
-pub(crate) type Dialed = (Box<dyn Stream>, Option<SocketAddr>);
+pub type Dialed = (Box<dyn Stream>, Option<SocketAddr>);
 
 /// An attempt to open a stream; dropping it leaves nothing open.
-pub(crate) type Dialing = Pin<Box<dyn Future<Output = io::Result<Dialed>> + Send>>;
+pub type Dialing = Pin<Box<dyn Future<Output = io::Result<Dialed>> + Send>>;
 
 /// Opens streams to one server. Tests and the simulator have their own.
-pub(crate) trait Dial: Send + 'static {
+pub trait Dial: Send + 'static {
     /// The ways to the server: if what one leads to cannot be used, the next is tried. An error
     /// may be a [`ConnectionError`].
     fn dial(&mut self) -> Vec<Dialing>;

@@ -1,6 +1,6 @@
 //! The scripts on a server of the test's own, sent as the strategy sends them.
 
-use gaggle_strategies::testing::redis_scripts;
+use gaggle_strategies::redis::scripts;
 use redis::{RedisResult, Value, aio::MultiplexedConnection};
 
 use super::redis_support::Server;
@@ -59,7 +59,7 @@ impl Scripts {
         process: u8,
         arguments: &[&str],
     ) -> RedisResult<Value> {
-        let (_, text) = redis_scripts().into_iter().find(|(name, _)| *name == script).unwrap();
+        let (_, text) = scripts().into_iter().find(|(name, _)| *name == script).unwrap();
         let settings = format!("{} 3000 {} {NONCES_MAX} ns:p:", self.memory, self.waiters_max);
         let mut cmd = redis::cmd("EVAL");
         cmd.arg(text).arg(NAMES.len()).arg(&NAMES).arg(format!("{process:032x}")).arg(settings);

@@ -103,7 +103,7 @@ async fn overdue_turn_comes_after_the_shortest_sleep() {
     let (_client, mut driver, script) = assemble(profile(false), silent);
     assert_eq!(driver.next_wake(), at(3_600_000));
     sleep(ms(10)).await;
-    let _ = driver.step(None);
+    let _ = driver.step();
     for (scheduled, wakes) in [(5, 11), (10, 11), (11, 11), (12, 12), (500, 500)] {
         script.wake_at(at(scheduled));
         assert_eq!(driver.next_wake(), at(wakes));

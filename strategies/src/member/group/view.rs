@@ -1,9 +1,9 @@
-//! The view of a group that a simulation has between turns.
+//! The state of a group between two turns.
 
-use raft::Storage;
+use raft::{Storage, eraftpb::Entry};
 
 use super::{
-    Group, LockTable, MemberChange,
+    Group, MemberChange,
     apply::{Payload, read},
 };
 use crate::{
@@ -13,33 +13,74 @@ use crate::{
 
 /// A member's group between two turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct GroupView {
-    pub(crate) id: u128,
+pub struct GroupView {
+    /// The group's random id.
+    pub id: u128,
     /// This member's incarnation: its Raft id.
-    pub(crate) me: u64,
-    pub(crate) term: u64,
-    pub(crate) leads: bool,
-    pub(crate) votes: bool,
-    pub(crate) commit: u64,
-    pub(crate) applied: u64,
+    pub me: u64,
+    /// The term.
+    pub term: u64,
+    /// Whether this member leads.
+    pub leads: bool,
+    /// Whether this member votes.
+    pub votes: bool,
+    /// The greatest committed index.
+    pub commit: u64,
+    /// The greatest applied index.
+    pub applied: u64,
     /// The index and term before the first entry kept.
-    pub(crate) start: (u64, u64),
+    pub start: (u64, u64),
     /// The index and term of the last entry.
-    pub(crate) last: (u64, u64),
+    pub last: (u64, u64),
 }
 
 /// One entry of a member's log.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct EntryView {
-    pub(crate) term: u64,
+#[derive(Clone, Copy, Debug)]
+pub struct LogEntry<'a>(&'a Entry);
+
+impl LogEntry<'_> {
+    /// The term in which it was appended.
+    #[must_use]
+    pub fn term(&self) -> u64 {
+        self.0.term
+    }
+
+    /// Whether it changes the members.
+    #[must_use]
+    pub fn is_change(&self) -> bool {
+        matches!(self.payload(), Payload::Change(_))
+    }
+
     /// Whether it puts one incarnation in another's place.
-    pub(crate) replaces: bool,
-    /// Its commands to the lock table; `None` for the engine's own entries.
-    pub(crate) commands: Option<(ClusterTime, Vec<Command>)>,
+    #[must_use]
+    pub fn is_replacement(&self) -> bool {
+        matches!(self.payload(), Payload::Change(Some(MemberChange::Replace { .. })))
+    }
+
+    /// Its commands to the lock table, and their stamp; `None` for the engine's own entries.
+    #[must_use]
+    pub fn commands(&self) -> Option<(ClusterTime, Vec<Command>)> {
+        match self.payload() {
+            Payload::Commands(Stamped { stamp, commands }) => Some((stamp, commands)),
+            _ => None,
+        }
+    }
+
+    /// Its bytes: the data and the context.
+    #[must_use]
+    pub fn bytes(&self) -> [&[u8]; 2] {
+        [&self.0.data, &self.0.context]
+    }
+
+    fn payload(&self) -> Payload {
+        read(self.0).expect("an entry of this build decodes")
+    }
 }
 
 impl Group {
-    pub(in crate::member) fn view(&self) -> GroupView {
+    /// Its state.
+    #[must_use]
+    pub fn view(&self) -> GroupView {
         let (store, raft) = (self.raw.store(), &self.raw.raft);
         let before = store.first_index().map_or(0, |first| first - 1);
         let last = store.last_index().unwrap_or(before);
@@ -57,39 +98,9 @@ impl Group {
         }
     }
 
-    pub(in crate::member) fn entry(&self, index: u64) -> Option<EntryView> {
-        let found = self.raw.store().at(index)?;
-        let payload = read(found).expect("an entry of this build decodes");
-        Some(EntryView {
-            term: found.term,
-            replaces: matches!(payload, Payload::Change(Some(MemberChange::Replace { .. }))),
-            commands: match payload {
-                Payload::Commands(Stamped { stamp, commands }) => Some((stamp, commands)),
-                _ => None,
-            },
-        })
-    }
-
-    pub(in crate::member) fn term_at(&self, index: u64) -> Option<u64> {
-        self.raw.store().term(index).ok()
-    }
-
-    pub(in crate::member) fn entry_digest(&self, index: u64) -> Option<(u64, u64)> {
-        let found = self.raw.store().at(index)?;
-        let kind = found.entry_type as u64;
-        let digest = crate::member::digest::digest(&found.data)
-            ^ crate::member::digest::digest(&found.context);
-        Some((found.term, digest.rotate_left(1) ^ kind))
-    }
-
-    /// Replaces the table by the restored snapshot of itself. Returns whether rows were rebuilt.
-    pub(in crate::member) fn restore_table(&mut self) -> bool {
-        let before = self.table.keys().next().cloned();
-        let bytes = self.table.snapshot();
-        self.table = LockTable::restore(&bytes).expect("a table's own snapshot restores");
-        let is_rebuilt = |key| {
-            self.table.keys().any(|other| other == key && !std::sync::Arc::ptr_eq(other, key))
-        };
-        before.as_ref().is_some_and(is_rebuilt)
+    /// The entry at `index`, unless it was compacted or does not exist.
+    #[must_use]
+    pub fn entry(&self, index: u64) -> Option<LogEntry<'_>> {
+        self.raw.store().at(index).map(LogEntry)
     }
 }

@@ -24,7 +24,7 @@ impl Node {
     /// Takes ticks that only count ([`quiet_ticks`](Self::quiet_ticks)). Timed work is left to
     /// [`run_timers`](Self::run_timers), after the frames of that time were taken: they show which
     /// processes were silent.
-    pub(crate) fn count(&mut self, now: Instant, ticks: u32) {
+    pub fn count(&mut self, now: Instant, ticks: u32) {
         if let Some(group) = &mut self.group {
             group.tick(ticks);
             group.abandon_stuck_snapshots(now, &self.transfers);
@@ -33,7 +33,7 @@ impl Node {
 
     /// One tick of the engine, and all timed work. The tokens of a group that is formed now begin
     /// at `first_token`.
-    pub(crate) fn tick(&mut self, now: Instant, first_token: u64) {
+    pub fn tick(&mut self, now: Instant, first_token: u64) {
         self.identity.wall_clock(first_token);
         self.count(now, 1);
         if self.group.is_some() {
@@ -61,7 +61,7 @@ impl Node {
     }
 
     /// Does the timed work of a member.
-    pub(crate) fn run_timers(&mut self, now: Instant) {
+    pub fn run_timers(&mut self, now: Instant) {
         self.send_presence(now);
         self.report_differences(now);
         self.leave_if_over(now);
@@ -83,12 +83,12 @@ impl Node {
     }
 
     /// Whether the next tick may report the lack of a group or leader.
-    pub(crate) fn is_report_due(&self, now: Instant) -> bool {
+    pub fn is_report_due(&self, now: Instant) -> bool {
         self.timers.has_expired(Timer::MissingReport, now)
     }
 
     /// Takes the channel's reasons for missing connections, which the next report names.
-    pub(crate) fn set_failures(&mut self, failures: BTreeMap<NodeName, String>) {
+    pub fn set_failures(&mut self, failures: BTreeMap<NodeName, String>) {
         self.formation.set_failures(failures);
     }
 
@@ -136,13 +136,13 @@ impl Node {
     }
 
     /// When a turn must come although nothing arrives, besides ticks.
-    pub(crate) fn next_wake(&self) -> Option<Instant> {
+    pub fn next_wake(&self) -> Option<Instant> {
         self.group.as_ref()?.next_stamp()
     }
 
     /// How many of the next ticks may be taken late and at once, because they are only counted. A
     /// process that forms, joins, has no leader or is in the middle of a change has work at each.
-    pub(crate) fn quiet_ticks(&self) -> u32 {
+    pub fn quiet_ticks(&self) -> u32 {
         let calm = |group: &&Group| {
             self.leadership.leader().is_some()
                 && group.votes()

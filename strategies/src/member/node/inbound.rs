@@ -17,7 +17,7 @@ use crate::{
 impl Node {
     /// Takes a frame. Frames that do not decode, or are for another cluster or incarnation, are
     /// dropped and counted.
-    pub(crate) fn receive(&mut self, now: Instant, from: &NodeName, frame: &[u8]) {
+    pub fn receive(&mut self, now: Instant, from: &NodeName, frame: &[u8]) {
         match wire::decode(frame) {
             Ok((header, bodies)) if header.cluster == self.outbox.cluster() => {
                 // A broadcast comes back to its sender.
@@ -46,7 +46,7 @@ impl Node {
     }
 
     /// The way to a peer is closed: the engine probes it instead of streaming to it.
-    pub(crate) fn unreachable(&mut self, peer: &NodeName) {
+    pub fn unreachable(&mut self, peer: &NodeName) {
         if let Some(group) = &mut self.group {
             group.unreachable(peer);
         }

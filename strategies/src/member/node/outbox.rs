@@ -15,10 +15,11 @@ const BODIES_BYTES: usize = 1024;
 
 /// A frame to send.
 #[derive(Debug)]
-pub(crate) struct Frame {
+pub struct Frame {
     /// Everyone, if `None`.
-    pub(crate) to: Option<NodeName>,
-    pub(crate) bytes: Bytes,
+    pub to: Option<NodeName>,
+    /// The frame.
+    pub bytes: Bytes,
 }
 
 /// Gathers the bodies of a turn, so that each receiver gets them in one frame (or as few as the

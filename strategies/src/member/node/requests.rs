@@ -16,7 +16,7 @@ use crate::{
 impl Node {
     /// Takes a request: a member that leads appends it with the next flush, any other sends it to
     /// its leader. What this member's own table decides is reported by the next flush.
-    pub(crate) fn submit(&mut self, now: Instant, request: Request) -> Copies {
+    pub fn submit(&mut self, now: Instant, request: Request) -> Copies {
         let (Some(group), Some(leader)) = (&mut self.group, self.leadership.leader()) else {
             return Copies::Many;
         };

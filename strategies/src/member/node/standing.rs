@@ -11,7 +11,9 @@ use crate::{MemberSizes, MemberStatus, member::options::Members};
 const REMEMBER: Duration = Duration::from_secs(60);
 
 impl Node {
-    pub(crate) fn status(&self) -> MemberStatus {
+    /// Its place in the group.
+    #[must_use]
+    pub fn status(&self) -> MemberStatus {
         let Some(group) = &self.group else { return MemberStatus::default() };
         let leader = self.leadership.leader().and_then(|id| self.name_of(id));
         MemberStatus {
@@ -24,7 +26,7 @@ impl Node {
     }
 
     /// How much this member remembers, with `pending` requests of its process.
-    pub(crate) fn sizes(&self, pending: usize) -> MemberSizes {
+    pub fn sizes(&self, pending: usize) -> MemberSizes {
         let group = self.group.as_ref();
         MemberSizes {
             table: group.map(|group| group.table().sizes()).unwrap_or_default(),
@@ -35,7 +37,7 @@ impl Node {
     }
 
     /// Begins a leadership transfer, before this member leaves.
-    pub(crate) fn transfer_leadership(&mut self) -> bool {
+    pub fn transfer_leadership(&mut self) -> bool {
         self.group.as_mut().is_some_and(Group::transfer_leadership)
     }
 
@@ -107,7 +109,7 @@ impl Node {
     }
 
     /// The frames by which the others learn that this incarnation closes.
-    pub(crate) fn farewell(&mut self) -> Vec<Frame> {
+    pub fn farewell(&mut self) -> Vec<Frame> {
         let known: Vec<_> = self.peers.running().collect();
         for (name, incarnation) in known {
             self.outbox.post_named(&name, incarnation, &Body::Leaving);

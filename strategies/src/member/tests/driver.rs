@@ -31,7 +31,7 @@ fn at_most_three_missed_ticks_follow_a_stall() {
         alone.turn();
         let before = alone.clock.wall_read();
         alone.clock.pass(stall);
-        let _ = alone.driver.step(None);
+        let _ = alone.driver.step();
         let made = alone.clock.wall_read() - before;
         let until_next = alone.driver.backend().ticks().next().since(alone.now()).as_millis();
         assert_eq!((made, until_next), (ticks, next), "after {stall} ms");
@@ -51,7 +51,7 @@ impl Alone {
                 return ms;
             }
             self.clock.pass(1);
-            next = self.driver.step(None);
+            next = self.driver.step();
         }
         panic!("it never ends");
     }
@@ -87,7 +87,7 @@ impl Alone {
     /// The turn for which it wakes.
     fn wakes(&mut self) -> ControlFlow<()> {
         self.clock.pass(self.sleeps());
-        self.driver.step(None)
+        self.driver.step()
     }
 }
 
@@ -123,7 +123,7 @@ fn quiet_ticks_of_a_stall_are_all_counted() {
         let _ = alone.wakes();
         let before = alone.clock.wall_read();
         alone.clock.pass(stall);
-        let _ = alone.driver.step(None);
+        let _ = alone.driver.step();
         let until_next = alone.driver.backend().ticks().next().since(alone.now()).as_millis();
         assert_eq!(
             (alone.clock.wall_read() - before, until_next),
@@ -139,7 +139,8 @@ async fn looks(limit: Duration) -> usize {
     let options = MemberOptions::named("test", names.clone()).clock(Arc::new(Hand::default()));
     let channel = Arc::new(Hub::default().channel(names[0].clone()));
     channel.connect().await.unwrap();
-    let (member, driver) = Member::assemble(channel, options.busy_poll(limit), Policy::Queue);
+    let (member, driver) =
+        Member::assemble(channel, options.busy_poll(limit), Policy::Queue).unwrap();
     let (mut looks, mut running) = (0, pin!(member.run(driver)));
     let counted = poll_fn(|context| {
         looks += 1;

@@ -78,10 +78,10 @@ impl Alone {
             None
         };
         let channel = Arc::new(Silent { name, arrived });
-        let (member, mut driver) = Member::assemble(channel, options, Policy::Queue);
+        let (member, mut driver) = Member::assemble(channel, options, Policy::Queue).unwrap();
         while !driver.backend().node().status().leads {
             clock.0.fetch_add(10, Ordering::SeqCst);
-            let _ = driver.step(None);
+            let _ = driver.step();
         }
         (Arc::new(member), driver, clock)
     }
@@ -108,7 +108,7 @@ async fn drive(turns: &Turns<Backend>, clock: Arc<Moments>) -> Sizes {
         let flow = if turns.with(|driver| driver.is_closing()).unwrap() {
             // It waits for time to pass, and for no task.
             clock.0.fetch_add(10, Ordering::SeqCst);
-            turns.with(|driver| driver.step(None)).unwrap()
+            turns.with(|driver| driver.step()).unwrap()
         } else {
             poll_fn(|context| turns.poll_step(context)).await
         };

@@ -66,7 +66,7 @@ impl Trio {
         channel.connect().now_or_never().expect("nothing to wait for").unwrap();
         let options = self.options.clone().seed(seed);
         options.validate(channel.name(), channel.frame_limit()).unwrap();
-        let (_member, driver) = Member::assemble(channel, options, Policy::Queue);
+        let (_member, driver) = Member::assemble(channel, options, Policy::Queue).unwrap();
         Process { driver, turns: 0, wake: Instant::default(), stopped: false, _member }
     }
 
@@ -90,7 +90,7 @@ impl Trio {
             if !arrived && process.wake > now {
                 continue;
             }
-            let _ = process.driver.step(None);
+            let _ = process.driver.step();
             process.wake = process.driver.next_wake();
             process.turns += 1;
             turned = true;

@@ -59,7 +59,7 @@ impl Alone {
         };
         let channel = Arc::new(Silent { name, arrived });
         let options = MemberOptions::named("test", names).clock(clock.clone()).seed(1);
-        let (_member, driver) = Member::assemble(channel, options, Policy::Queue);
+        let (_member, driver) = Member::assemble(channel, options, Policy::Queue).unwrap();
         Self { driver, arrivals, clock, _member }
     }
 
@@ -69,7 +69,7 @@ impl Alone {
 
     pub(super) fn turn(&mut self) {
         self.clock.pass(10);
-        let _ = self.driver.step(None);
+        let _ = self.driver.step();
     }
 
     /// The next turn takes a LOCK that was sent while the process was stopped for `pause` ms.

@@ -1,0 +1,219 @@
+//! The interpreter of the server: Lua 5.1, as in Redis.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use mlua::{Function, Lua, MultiValue, Table, Value, Variadic};
+
+use super::keyspace::{KeySpace, Publication, Reply};
+
+/// The scripts, in the order in which the strategy names them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Verb {
+    Lock,
+    Unlock,
+    Extend,
+    Poll,
+    Inspect,
+    Mark,
+}
+
+const VERBS: [Verb; 6] =
+    [Verb::Lock, Verb::Unlock, Verb::Extend, Verb::Poll, Verb::Inspect, Verb::Mark];
+
+/// What a server whose memory is full replies to a command that needs more.
+const FULL: &str = "OOM command not allowed when used memory > 'maxmemory'.";
+
+/// The interpreter, the scripts that it knows, and the data that they work on.
+pub(super) struct Scripts {
+    /// Kept, because the functions live in it.
+    lua: Lua,
+    functions: Vec<Function>,
+    known: [bool; 6],
+    /// By which a server that has loaded the scripts knows them.
+    hashes: [String; 6],
+    data: Arc<Mutex<Data>>,
+}
+
+#[derive(Default)]
+struct Data {
+    keys: KeySpace,
+    full: bool,
+    /// Whether the script that runs has written.
+    wrote: bool,
+    refused: bool,
+}
+
+impl Data {
+    /// Runs one command of a script. From its first write on, a script is refused nothing.
+    fn call(&mut self, command: &str, args: &[Vec<u8>]) -> Result<Reply, &'static str> {
+        let adds = matches!(command, "SET" | "ZADD" | "HSET");
+        if adds && self.full && !self.wrote {
+            self.refused = true;
+            return Err(FULL);
+        }
+        let removes = matches!(command, "DEL" | "HDEL" | "PEXPIRE" | "PEXPIREAT" | "ZPOPMIN");
+        self.wrote |= adds || removes || command.starts_with("ZREM");
+        Ok(self.keys.call(command, args))
+    }
+}
+
+impl Scripts {
+    /// An interpreter that knows none, with no data.
+    pub(super) fn new() -> Self {
+        let (lua, data) = (Lua::new(), Arc::new(Mutex::new(Data::default())));
+        let redis = lua.create_table().expect("memory for a table");
+        for (name, catches) in [("call", false), ("pcall", true)] {
+            let data = data.clone();
+            let call = lua.create_function(move |lua, mut args: Variadic<Value>| {
+                let command = argument(&args.remove(0));
+                let command = std::str::from_utf8(&command).expect("a command's name");
+                let args: Vec<_> = args.iter().map(argument).collect();
+                let reply = hold(&data).call(command, &args);
+                match reply {
+                    Ok(reply) => to_lua(lua, reply),
+                    Err(error) if catches => {
+                        let table = lua.create_table()?;
+                        table.set("err", error)?;
+                        Ok(Value::Table(table))
+                    }
+                    Err(error) => Err(mlua::Error::runtime(error)),
+                }
+            });
+            redis.set(name, call.expect("memory for a function")).expect("a table takes it");
+        }
+        lua.globals().set("redis", redis).expect("a table takes it");
+        let compile = |(name, text): (&str, &str)| {
+            lua.load(text).set_name(name).into_function().expect("a script that ships compiles")
+        };
+        let functions = gaggle_strategies::redis::scripts().map(compile).into();
+        let hash = |(_, text): (&str, &str)| redis::Script::new(text).get_hash().to_owned();
+        let hashes = gaggle_strategies::redis::scripts().map(hash);
+        Self { lua, functions, known: [false; 6], hashes, data }
+    }
+
+    pub(super) fn keys(&self) -> impl std::ops::DerefMut<Target = KeySpace> {
+        Keys(hold(&self.data))
+    }
+
+    pub(super) fn set_full(&self, full: bool) {
+        hold(&self.data).full = full;
+    }
+
+    pub(super) fn flush(&mut self) {
+        self.known = [false; 6];
+    }
+
+    /// Learns a script by its text.
+    pub(super) fn teach(&mut self, text: &[u8]) -> &str {
+        let scripts = gaggle_strategies::redis::scripts();
+        let at = scripts.iter().position(|(_, known)| known.as_bytes() == text);
+        let at = at.expect("a client of ours sends a script that ships");
+        self.known[at] = true;
+        &self.hashes[at]
+    }
+
+    pub(super) fn known(&self, hash: &[u8]) -> Option<Verb> {
+        let at = self.hashes.iter().position(|known| known.as_bytes() == hash)?;
+        self.known[at].then_some(VERBS[at])
+    }
+
+    /// Runs a script. Returns its reply, or the refusal that ended it, and what it published.
+    pub(super) fn run(
+        &self,
+        verb: Verb,
+        keys: &[Vec<u8>],
+        args: &[Vec<u8>],
+    ) -> (Result<Reply, String>, Vec<Publication>) {
+        let table = |items: &[Vec<u8>]| {
+            let items = items.iter().map(|item| self.lua.create_string(item));
+            let items = items.collect::<mlua::Result<Vec<_>>>().expect("memory for a text");
+            self.lua.create_sequence_from(items).expect("memory for a table")
+        };
+        let globals = self.lua.globals();
+        globals.set("KEYS", table(keys)).expect("a table takes it");
+        globals.set("ARGV", table(args)).expect("a table takes it");
+        {
+            let mut data = hold(&self.data);
+            (data.wrote, data.refused) = (false, false);
+        }
+        let result = self.functions[verb as usize].call::<MultiValue>(());
+        let mut data = hold(&self.data);
+        let reply = match result {
+            Ok(values) => Ok(from_lua(values.into_iter().next().unwrap_or(Value::Nil))),
+            Err(_) if data.refused => Err(FULL.to_owned()),
+            Err(error) => panic!("{verb:?} failed: {error}"),
+        };
+        (reply, std::mem::take(&mut data.keys.published))
+    }
+}
+
+/// The key space behind its mutex.
+struct Keys<'a>(MutexGuard<'a, Data>);
+
+impl std::ops::Deref for Keys<'_> {
+    type Target = KeySpace;
+
+    fn deref(&self) -> &KeySpace {
+        &self.0.keys
+    }
+}
+
+impl std::ops::DerefMut for Keys<'_> {
+    fn deref_mut(&mut self) -> &mut KeySpace {
+        &mut self.0.keys
+    }
+}
+
+fn hold(mutex: &Mutex<Data>) -> MutexGuard<'_, Data> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// As Redis turns what a script hands to a command into text.
+fn argument(value: &Value) -> Vec<u8> {
+    match value {
+        Value::String(text) => text.as_bytes().to_vec(),
+        Value::Integer(number) => number.to_string().into_bytes(),
+        // `%.17g`, which for whole numbers below 10^17 is their digits.
+        Value::Number(number) if number.fract() == 0.0 && number.abs() < 1e17 => {
+            format!("{number:.0}").into_bytes()
+        }
+        other => panic!("a script hands {other:?} to a command"),
+    }
+}
+
+fn to_lua(lua: &Lua, reply: Reply) -> mlua::Result<Value> {
+    Ok(match reply {
+        Reply::Nil => Value::Boolean(false),
+        Reply::Int(number) => Value::Number(number as f64),
+        Reply::Text(text) => Value::String(lua.create_string(text)?),
+        Reply::List(replies) => {
+            let values = replies.into_iter().map(|reply| to_lua(lua, reply));
+            let values = values.collect::<mlua::Result<Vec<_>>>()?;
+            Value::Table(lua.create_sequence_from(values)?)
+        }
+        Reply::Done => {
+            let table = lua.create_table()?;
+            table.set("ok", "OK")?;
+            Value::Table(table)
+        }
+    })
+}
+
+/// As Redis turns what a script returns into a reply: numbers are cut to whole ones, and a list
+/// ends at its first nil.
+fn from_lua(value: Value) -> Reply {
+    match value {
+        Value::Nil | Value::Boolean(false) => Reply::Nil,
+        Value::Boolean(true) => Reply::Int(1),
+        Value::Integer(number) => Reply::Int(number),
+        Value::Number(number) => Reply::Int(number as i64),
+        Value::String(text) => Reply::Text(text.as_bytes().to_vec()),
+        Value::Table(table) => Reply::List(list(&table)),
+        other => panic!("a script returns {other:?}"),
+    }
+}
+
+fn list(table: &Table) -> Vec<Reply> {
+    let items = table.sequence_values::<Value>();
+    items.map(|item| from_lua(item.expect("a table of values"))).collect()
+}
