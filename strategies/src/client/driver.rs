@@ -154,7 +154,7 @@ impl<B: Backend> Driver<B> {
     }
 
     /// As [`step`](Self::step); `mail` is what ended the wait.
-    fn step_with(&mut self, mail: Option<Mail>) -> ControlFlow<()> {
+    pub(crate) fn step_with(&mut self, mail: Option<Mail>) -> ControlFlow<()> {
         if self.shared.failure.get().is_some() {
             return ControlFlow::Break(());
         }

@@ -45,7 +45,8 @@ impl Alone {
 
     /// Closes with these to unlock, and returns after how many milliseconds it ended.
     fn closes_after(&mut self, watched: Vec<Lock>) -> u64 {
-        let mut next = self.driver.step(Some(Mail { call: Call::Close { watched }, reply: None }));
+        let mut next =
+            self.driver.step_with(Some(Mail { call: Call::Close { watched }, reply: None }));
         for ms in 0..5_000 {
             if next.is_break() {
                 return ms;

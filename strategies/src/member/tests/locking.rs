@@ -129,7 +129,7 @@ fn each_dead_process_is_dropped_once_in_time() {
     assert_eq!(world.node(&leader).sizes(0).table.waiters, 0);
     let view = world.group(&leader).view();
     let drops = (view.start.0 + 1..=view.last.0)
-        .filter_map(|index| world.group(&leader).entry(index)?.commands)
+        .filter_map(|index| world.group(&leader).entry(index)?.commands())
         .flat_map(|(_, commands)| commands)
         .filter(|command| matches!(command, Command::DropWaiters { .. }));
     assert_eq!(drops.count(), 2);

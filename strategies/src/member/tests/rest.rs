@@ -117,7 +117,7 @@ impl Trio {
     }
 
     fn call(&mut self, process: usize, call: Call) {
-        let _ = self.processes[process].driver.step(Some(Mail { call, reply: None }));
+        let _ = self.processes[process].driver.step_with(Some(Mail { call, reply: None }));
         self.run(200);
     }
 

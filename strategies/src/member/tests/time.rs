@@ -23,7 +23,7 @@ fn stamps(world: &World, name: &str) -> Vec<u64> {
     let group = world.group(name);
     let view = group.view();
     let entries = (view.start.0 + 1..=view.last.0).filter_map(|index| group.entry(index));
-    entries.filter_map(|entry| entry.commands).map(|(stamp, _)| stamp.0).collect()
+    entries.filter_map(|entry| entry.commands()).map(|(stamp, _)| stamp.0).collect()
 }
 
 #[test]
