@@ -14,7 +14,7 @@ use criterion::{
     measurement::WallTime,
 };
 use gaggle::Locker;
-use gaggle_channels::testing::{RedisServer, free_port, redis_program};
+use gaggle_fixtures::{RedisServer, free_port, redis_program};
 use gaggle_workloads::{Failed, Figures, NoLock, Workload, run, run_lockers};
 use tokio::runtime::{Builder, Runtime};
 

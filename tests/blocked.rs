@@ -7,7 +7,8 @@ mod common;
 use std::{thread, time::Duration};
 
 use common::{Stub, lease, ms};
-use gaggle::{Error, Locker, channels::testing::Events};
+use gaggle::{Error, Locker};
+use gaggle_fixtures::Events;
 use tokio::sync::Mutex;
 
 /// Which events are of interest is state of the process.

@@ -9,11 +9,8 @@ use std::{
     time::Duration,
 };
 
-use gaggle::{
-    Error, LockOptions, Locker,
-    channels::testing::{Certificates, RedisServer, free_port},
-    open,
-};
+use gaggle::{Error, LockOptions, Locker, open};
+use gaggle_fixtures::{Certificates, RedisServer, free_port};
 use tokio::runtime::{Builder, Runtime};
 
 /// The environment variable with what [`program`] does: flavor, ending and URL.

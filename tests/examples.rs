@@ -9,7 +9,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use gaggle_channels::testing::RedisServer;
+use gaggle_fixtures::RedisServer;
 
 /// `target/PROFILE/examples/NAME`. Cargo builds all examples with all tests of the package, and
 /// none for this test alone.

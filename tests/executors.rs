@@ -12,7 +12,8 @@ use std::{
     time::Duration,
 };
 
-use gaggle::{Error, LockOptions, Locker, channels::testing::RedisServer, open};
+use gaggle::{Error, LockOptions, Locker, open};
+use gaggle_fixtures::RedisServer;
 use tokio::runtime::Builder;
 
 struct Unpark(Thread);

@@ -13,7 +13,7 @@ use std::{
 
 use fork::{Fork, WEXITSTATUS, WIFEXITED, waitpid};
 use gaggle::{Clock as _, Error, Locker, Nonce, strategies::clock::BootClock};
-use gaggle_channels::testing::{Events, RedisServer, free_port};
+use gaggle_fixtures::{Events, RedisServer, free_port};
 use tokio::{
     runtime::{Builder, Runtime},
     time::{sleep, timeout},

@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Duration};
 
 use common::{Call, Stub, held, lease, ms};
 use gaggle::{Error, Guard, Lock, Locker, LossCause, Owner};
-use gaggle_channels::testing::Events;
+use gaggle_fixtures::Events;
 use gaggle_strategies::{Local, clock::TokioClock, error::UnavailableKind::Misconfigured};
 use tokio::time::timeout;
 

@@ -8,11 +8,8 @@ mod common;
 use std::time::Duration;
 
 use common::{Stub, lease, ms};
-use gaggle::{
-    Error, LockOptions, Locker,
-    channels::testing::{Proxy, RedisServer, free_port},
-    open,
-};
+use gaggle::{Error, LockOptions, Locker, open};
+use gaggle_fixtures::{Proxy, RedisServer, free_port};
 use gaggle_strategies::{Local, Redis, RedisOptions, clock::TokioClock};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use tokio::runtime::Builder;

@@ -6,11 +6,8 @@
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use gaggle::{
-    Error, Exclusion, LockOptions, Locker, OpenError, Order,
-    channels::testing::{RedisServer, free_port},
-    open,
-};
+use gaggle::{Error, Exclusion, LockOptions, Locker, OpenError, Order, open};
+use gaggle_fixtures::{RedisServer, free_port};
 use rustix::process::{Pid, Signal, kill_process};
 
 async fn locks(locker: &Locker) {

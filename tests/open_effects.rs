@@ -4,11 +4,8 @@
 
 use std::{io::Read as _, net::TcpListener, thread, time::Duration};
 
-use gaggle::{
-    LockOptions,
-    channels::testing::{Certificates, RedisServer, free_port},
-    open,
-};
+use gaggle::{LockOptions, open};
+use gaggle_fixtures::{Certificates, RedisServer, free_port};
 
 #[tokio::test]
 async fn eviction_is_accepted_if_it_is_allowed() {

@@ -6,11 +6,8 @@
 
 use std::time::Duration;
 
-use gaggle::{
-    Error, LockOptions, Locker, OpenError, Owner,
-    channels::testing::{Events, Proxy, RedisServer, free_port},
-    open,
-};
+use gaggle::{Error, LockOptions, Locker, OpenError, Owner, open};
+use gaggle_fixtures::{Events, Proxy, RedisServer, free_port};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpListener,

@@ -5,7 +5,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use tokio::{sync::Notify, time::Instant};
+use tokio::sync::Notify;
 
 use crate::{ChannelError, Counters, INCOMING_FRAMES_MAX, QUEUE_BYTES, Received};
 
@@ -21,12 +21,19 @@ pub(crate) struct Inbox {
 
 #[derive(Default)]
 struct Queue {
-    /// Each with its arrival, if it is delayed.
-    received: VecDeque<(Option<Instant>, Received)>,
+    received: VecDeque<Received>,
     bytes: usize,
     open: bool,
     /// How often it was closed: a wait ends with the connection on which it began.
     closings: u64,
+}
+
+/// What a queue gives out, seen from a wait for it.
+enum Taken {
+    Head(Received),
+    Empty,
+    /// The queue is closed, or was closed after the wait began.
+    Closed,
 }
 
 impl Default for Inbox {
@@ -66,13 +73,7 @@ impl Inbox {
         if self.lock().open { Ok(()) } else { Err(ChannelError::Disconnected) }
     }
 
-    #[cfg(any(feature = "redis", feature = "tcp"))]
     pub(crate) fn push(&self, received: Received) {
-        self.push_at(None, received);
-    }
-
-    /// Enqueues an item that can be received from `arrival` on.
-    pub(crate) fn push_at(&self, arrival: Option<Instant>, received: Received) {
         let mut queue = self.lock();
         if !queue.open {
             return;
@@ -86,7 +87,7 @@ impl Inbox {
         }
         self.counters().received += 1;
         queue.bytes = bytes;
-        queue.received.push_back((arrival, received));
+        queue.received.push_back(received);
         drop(queue);
         self.arrived.notify_one();
     }
@@ -97,9 +98,9 @@ impl Inbox {
         loop {
             let arrived = self.arrived.notified();
             match self.take(closings) {
-                Ok(received) => return received,
-                Err(None) => arrived.await,
-                Err(Some(arrival)) => tokio::time::sleep_until(arrival).await,
+                Taken::Empty => arrived.await,
+                Taken::Head(received) => return Some(received),
+                Taken::Closed => return None,
             }
         }
     }
@@ -107,7 +108,10 @@ impl Inbox {
     /// Takes the head, if there is one.
     pub(crate) fn try_receive(&self) -> Option<Received> {
         let closings = self.lock().closings;
-        self.take(closings).ok().flatten()
+        match self.take(closings) {
+            Taken::Head(received) => Some(received),
+            Taken::Empty | Taken::Closed => None,
+        }
     }
 
     /// Ends it: nothing more is received.
@@ -118,21 +122,14 @@ impl Inbox {
         self.arrived.notify_one();
     }
 
-    /// The head, or `None` if it is closed or was closed since. If nothing has arrived so far, the
-    /// error is when the head arrives, if there is one.
-    fn take(&self, closings: u64) -> Result<Option<Received>, Option<Instant>> {
+    fn take(&self, closings: u64) -> Taken {
         let mut queue = self.lock();
         if !queue.open || queue.closings != closings {
-            return Ok(None);
+            return Taken::Closed;
         }
-        if let Some((Some(arrival), _)) = queue.received.front()
-            && *arrival > Instant::now()
-        {
-            return Err(Some(*arrival));
-        }
-        let (_, received) = queue.received.pop_front().ok_or(None)?;
+        let Some(received) = queue.received.pop_front() else { return Taken::Empty };
         queue.bytes -= received.bytes();
-        Ok(Some(received))
+        Taken::Head(received)
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue> {

@@ -34,8 +34,6 @@ pub mod redis_error;
 pub mod reply_limit;
 #[cfg(feature = "tcp")]
 mod tcp;
-#[cfg(any(test, feature = "testing"))]
-pub mod testing;
 #[cfg(feature = "tls")]
 pub mod tls;
 pub mod url;
@@ -187,9 +185,9 @@ pub struct Counters {
 ///
 /// # For implementors
 ///
-/// Run [`testing::conformance`](crate::testing) (feature `testing`) on it. A channel must keep the
-/// order per pair while a connection lasts, deliver a broadcast to its sender as well, never block
-/// in [`send`](Self::send), bound every queue, and count what it drops.
+/// A channel must keep the order per pair while a connection lasts, deliver a broadcast to its
+/// sender as well, never block in [`send`](Self::send), bound every queue, and count what it drops.
+/// The suite that tests it is `gaggle-fixtures` in this repository, in `lab/fixtures`.
 #[async_trait]
 pub trait Channel: Send + Sync + 'static {
     /// This node's own name.

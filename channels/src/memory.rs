@@ -1,22 +1,19 @@
 //! [`Memory`]: frames within one process.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
-    time::Duration,
 };
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use tokio::time::Instant;
 
 use crate::{Channel, ChannelError, Counters, NodeName, Received, check_length, inbox::Inbox};
 
 /// Joins [`Memory`] channels of one process. Cloning shares it.
 ///
-/// A frame is in its receiver's queue when `send` returns: no task, no hop. With the feature
-/// `testing` it can delay frames, cut ways and isolate nodes.
+/// A frame is in its receiver's queue when `send` returns: no task, no hop.
 ///
 /// ```
 /// use gaggle_channels::{Channel, Hub, NodeName, Received};
@@ -41,9 +38,6 @@ pub struct Hub {
 #[derive(Default)]
 struct State {
     nodes: BTreeMap<NodeName, Arc<Inbox>>,
-    delay: Duration,
-    cuts: BTreeSet<(NodeName, NodeName)>,
-    isolated: BTreeSet<NodeName>,
 }
 
 /// A node's end of a [`Hub`].
@@ -102,49 +96,6 @@ impl Hub {
     }
 }
 
-#[cfg(any(test, feature = "testing"))]
-impl Hub {
-    /// Delays every later frame between two nodes by `delay`, 0 by default. Each node receives
-    /// frames in the order in which they were sent to it.
-    pub fn set_delay(&self, delay: Duration) {
-        self.lock().delay = delay;
-    }
-
-    /// Drops every frame from one node to another, but not in the other direction.
-    pub fn cut(&self, from: &NodeName, to: &NodeName) {
-        self.lock().cuts.insert((from.clone(), to.clone()));
-    }
-
-    /// Drops every frame between a node and all others.
-    pub fn isolate(&self, name: &NodeName) {
-        self.lock().isolated.insert(name.clone());
-    }
-
-    /// Ends every cut and isolation. Dropped frames stay lost.
-    pub fn heal(&self) {
-        let mut state = self.lock();
-        state.cuts.clear();
-        state.isolated.clear();
-    }
-}
-
-/// A receiver's queue, and when the frame arrives there; `None` for now.
-type Route = (Arc<Inbox>, Option<Instant>);
-
-impl State {
-    fn route(&self, from: &NodeName, to: &NodeName) -> Option<Route> {
-        if from == to {
-            return Some((self.nodes.get(to)?.clone(), None));
-        }
-        let is_isolated = self.isolated.contains(from) || self.isolated.contains(to);
-        if is_isolated || !self.cuts.is_empty() && self.cuts.contains(&(from.clone(), to.clone())) {
-            return None;
-        }
-        let arrival = (!self.delay.is_zero()).then(|| Instant::now() + self.delay);
-        Some((self.nodes.get(to)?.clone(), arrival))
-    }
-}
-
 impl Memory {
     fn check(&self, frame: &Bytes) -> Result<(), ChannelError> {
         check_length(frame)?;
@@ -152,11 +103,10 @@ impl Memory {
     }
 
     /// Called without the hub's mutex: waking the receiver may be a system call.
-    fn deliver(&self, route: Option<Route>, frame: &Bytes) {
-        self.inbox.count_sent(route.is_some());
-        if let Some((inbox, arrival)) = route {
-            let (from, frame) = (self.name.clone(), frame.clone());
-            inbox.push_at(arrival, Received::Frame { from, frame });
+    fn deliver(&self, inbox: Option<Arc<Inbox>>, frame: Bytes) {
+        self.inbox.count_sent(inbox.is_some());
+        if let Some(inbox) = inbox {
+            inbox.push(Received::Frame { from: self.name.clone(), frame });
         }
     }
 
@@ -195,17 +145,15 @@ impl Channel for Memory {
 
     fn send(&self, to: &NodeName, frame: Bytes) -> Result<(), ChannelError> {
         self.check(&frame)?;
-        let route = self.hub.lock().route(&self.name, to);
-        self.deliver(route, &frame);
+        let inbox = self.hub.lock().nodes.get(to).cloned();
+        self.deliver(inbox, frame);
         Ok(())
     }
 
     fn broadcast(&self, frame: Bytes) -> Result<(), ChannelError> {
         self.check(&frame)?;
-        let state = self.hub.lock();
-        let routes: Vec<_> = state.nodes.keys().map(|to| state.route(&self.name, to)).collect();
-        drop(state);
-        routes.into_iter().for_each(|route| self.deliver(route, &frame));
+        let inboxes: Vec<_> = self.hub.lock().nodes.values().cloned().collect();
+        inboxes.into_iter().for_each(|inbox| self.deliver(Some(inbox), frame.clone()));
         Ok(())
     }
 

@@ -89,8 +89,9 @@ impl LookUps {
         self.lock().values().any(|(begun, _)| begun.elapsed() < LOOK_UP_MAX)
     }
 
-    /// Returns the pending look-up of this name; begins it if there is none.
-    fn begin(
+    /// Returns the pending look-up of a host; begins this one if there is none. `name` is the
+    /// `Debug` form of the host.
+    pub fn begin(
         &self,
         name: &str,
         look_up: impl Future<Output = io::Result<Vec<SocketAddr>>> + Send + 'static,
@@ -106,17 +107,6 @@ impl LookUps {
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, (Instant, LookUp)>> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Makes the next look-up of a host find this address after `delay`, as if the first name
-    /// server did not reply.
-    #[cfg(any(test, feature = "testing"))]
-    pub fn delay(&self, host: impl Debug, address: SocketAddr, delay: Duration) {
-        let at = Instant::now() + delay;
-        drop(self.begin(&format!("{host:?}"), async move {
-            tokio::time::sleep_until(at).await;
-            Ok(vec![address])
-        }));
     }
 }
 
@@ -152,7 +142,10 @@ async fn race(addresses: impl Iterator<Item = SocketAddr>) -> io::Result<TcpStre
 mod tests {
     #![allow(clippy::unwrap_used)] // a test that meets an error has failed
 
-    use tokio::net::{TcpListener, TcpSocket};
+    use tokio::{
+        net::{TcpListener, TcpSocket},
+        time::sleep,
+    };
 
     use super::*;
 
@@ -195,7 +188,10 @@ mod tests {
         const ATTEMPT: Duration = Duration::from_millis(500);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (address, look_ups) = (listener.local_addr().unwrap(), LookUps::default());
-        look_ups.delay("slow.test:7", address, ATTEMPT);
+        let _pending = look_ups.begin("\"slow.test:7\"", async move {
+            sleep(ATTEMPT).await;
+            Ok(vec![address])
+        });
         let error = look_ups.connect("slow.test:7", ATTEMPT).await.unwrap_err();
         assert_eq!(error.to_string(), "its host was not found in time");
         assert!(look_ups.are_pending());

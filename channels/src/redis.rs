@@ -1,8 +1,6 @@
 //! [`Redis`]: the pub/sub of one Redis.
 
 mod connection;
-#[cfg(any(test, feature = "testing"))]
-pub(crate) mod decoders;
 mod error;
 mod options;
 mod topics;

@@ -1,8 +1,6 @@
 //! [`Tcp`]: one connection per pair of nodes.
 
 pub(crate) mod connection;
-#[cfg(any(test, feature = "testing"))]
-pub(crate) mod decoders;
 mod gate;
 pub(crate) mod hello;
 mod options;

@@ -5,10 +5,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use gaggle_channels::{
-    Channel, ChannelError, NodeName, Received, Redis, RedisOptions,
-    testing::{Events, RedisServer},
-};
+use gaggle_channels::{Channel, ChannelError, NodeName, Received, Redis, RedisOptions};
+use gaggle_fixtures::{Events, RedisServer};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},

@@ -9,7 +9,8 @@ use std::{
 };
 
 use bytes::Bytes;
-use gaggle_channels::{Channel, NodeName, Received, Tcp, TcpOptions, testing::Events};
+use gaggle_channels::{Channel, NodeName, Received, Tcp, TcpOptions};
+use gaggle_fixtures::Events;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -134,7 +135,7 @@ async fn failure(a: &Tcp, expected: &str) {
 
 #[tokio::test]
 async fn failed_connection_is_known_with_its_cause() {
-    let port = gaggle_channels::testing::free_port();
+    let port = gaggle_fixtures::free_port();
     let at = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let a = TcpOptions::new(name("a"), loopback()).peer(name("b"), at.to_string());
     let a = Tcp::new(a).unwrap();

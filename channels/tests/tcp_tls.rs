@@ -17,9 +17,9 @@ use std::{
 use bytes::Bytes;
 use gaggle_channels::{
     Channel, NodeName, Received, Tcp, TcpOptions,
-    testing::{Certificates, Events, Strangers, free_port},
     tls::{TlsKeys, Validity, generate_secret},
 };
+use gaggle_fixtures::{Certificates, Events, Strangers, free_port};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},

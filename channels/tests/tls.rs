@@ -15,9 +15,9 @@ use std::{
 
 use gaggle_channels::{
     ChannelError, NodeName, Tcp, TcpOptions,
-    testing::{Certificates, free_port},
     tls::{TlsClient, TlsFiles, TlsKeys, Validity},
 };
+use gaggle_fixtures::{Certificates, free_port};
 
 use tokio::{net::TcpStream, time::sleep};
 

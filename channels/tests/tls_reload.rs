@@ -5,10 +5,8 @@
 
 use std::{fs, net::Ipv4Addr, time::Duration};
 
-use gaggle_channels::{
-    Channel, NodeName, Tcp, TcpOptions,
-    testing::{Certificates, Events},
-};
+use gaggle_channels::{Channel, NodeName, Tcp, TcpOptions};
+use gaggle_fixtures::{Certificates, Events};
 use tokio::time::sleep;
 
 #[tokio::test(start_paused = true)]

@@ -301,7 +301,7 @@ fn free_ports(count: usize) -> Result<Vec<u16>, Failure> {
 
 #[cfg(test)]
 mod tests {
-    use gaggle_channels::testing::{SECRET_PARTS, secret_urls};
+    use gaggle_fixtures::{SECRET_PARTS, secret_urls};
 
     use super::*;
 

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use gaggle_channels::testing::RedisServer;
+use gaggle_fixtures::RedisServer;
 use run_support::{Running, children, has_ended, pid, text, tool, wait_until};
 use rustix::process::{Signal, kill_process};
 use serde_json::Value;
@@ -268,7 +268,7 @@ fn results_survive_a_later_failure() {
 
 #[test]
 fn unreachable_redis_prevents_any_run() {
-    let nowhere = format!("redis://127.0.0.1:{}", gaggle::channels::testing::free_port());
+    let nowhere = format!("redis://127.0.0.1:{}", gaggle_fixtures::free_port());
     let alone: &[&str] = &["--strategy", "redis"];
     for setups in [alone, &["--strategy", "local", "--strategy", "redis"], &["--compare"]] {
         let output = small(&[setups, &["--redis", &nowhere]].concat());
@@ -281,7 +281,7 @@ fn unreachable_redis_prevents_any_run() {
 #[cfg(feature = "tls")]
 #[test]
 fn tls_is_measured_beside_plain_text() {
-    use gaggle_channels::testing::{Certificates, free_port};
+    use gaggle_fixtures::{Certificates, free_port};
     let (certificates, port) = (Certificates::new(), free_port());
     let _redis = RedisServer::start_tls(&certificates, port);
     let ca = certificates.path("ca.pem");

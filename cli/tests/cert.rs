@@ -24,7 +24,7 @@ fn a_build_without_tls_names_the_feature() {
 async fn two_commands_make_the_files_of_a_cluster() {
     use std::{fs, os::unix::fs::PermissionsExt};
 
-    use gaggle_channels::testing::free_port;
+    use gaggle_fixtures::free_port;
 
     let dir = std::env::temp_dir().join(format!("gaggle-cert-{}", std::process::id()));
     fs::create_dir_all(&dir).unwrap();

@@ -14,7 +14,7 @@ use std::{
 };
 
 use gaggle::Locker;
-use gaggle_channels::testing::{Certificates, free_port, redis_program};
+use gaggle_fixtures::{Certificates, free_port, redis_program};
 
 fn file(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/deploy").join(name);

@@ -7,7 +7,7 @@ mod run_support;
 
 use std::{fs, path::Path, thread::sleep, time::Duration};
 
-use gaggle_channels::testing::RedisServer;
+use gaggle_fixtures::RedisServer;
 use run_support::{Running, finish, gaggle};
 
 /// Whole words of a line that runs `gaggle`, or a list of JSON.

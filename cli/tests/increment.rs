@@ -12,7 +12,7 @@ use std::{
     process::{Command, Output},
 };
 
-use gaggle_channels::testing::RedisServer;
+use gaggle_fixtures::RedisServer;
 use run_support::{Running, children, has_ended, pid, text, tool, wait_until};
 use rustix::process::{Signal, getpgid, kill_process, kill_process_group};
 use serde_json::Value;

@@ -13,7 +13,7 @@ use std::{
 
 use futures_util::future::try_join_all;
 use gaggle::LockOptions;
-use gaggle_channels::testing::RedisServer;
+use gaggle_fixtures::RedisServer;
 use run_support::tool;
 use serde_json::Value;
 

@@ -11,7 +11,7 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-use gaggle_channels::testing::RedisServer;
+use gaggle_fixtures::RedisServer;
 use run_support::Running;
 use rustix::process::Signal;
 use serde_json::Value;
@@ -288,7 +288,7 @@ fn list_goes_on_behind_a_value_that_is_no_lock() {
 #[cfg(feature = "tls")]
 #[test]
 fn authority_that_is_not_of_the_system_is_named() {
-    use gaggle_channels::testing::{Certificates, free_port};
+    use gaggle_fixtures::{Certificates, free_port};
     let (certificates, foreign, port) = (Certificates::new(), Certificates::new(), free_port());
     let _redis = RedisServer::start_tls(&certificates, port);
     let mut command = gaggle(&format!("rediss://localhost:{port}"), &["list"]);

@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use gaggle_channels::testing::{Proxy, RedisServer};
+use gaggle_fixtures::{Proxy, RedisServer};
 use run_support::{Running, finish, force_unlock, gaggle, has_ended, is_queued, wait_until};
 use rustix::process::Signal;
 
@@ -118,7 +118,7 @@ fn command_finds_lock_in_environment() {
 #[cfg(feature = "tls")]
 #[test]
 fn command_runs_over_each_form_of_url() {
-    use gaggle_channels::testing::{Certificates, RedisSentinel, free_port};
+    use gaggle_fixtures::{Certificates, RedisSentinel, free_port};
 
     let (certificates, port) = (Certificates::new(), free_port());
     let redis = RedisServer::start_tls(&certificates, port);

@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-use gaggle_channels::testing::{RedisServer, free_port};
+use gaggle_fixtures::{RedisServer, free_port};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 /// How long a command may write on after the next grant, before the test ends it.

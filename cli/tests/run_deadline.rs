@@ -14,7 +14,7 @@ use std::{
 };
 
 use gaggle::LockOptions;
-use gaggle_channels::testing::RedisServer;
+use gaggle_fixtures::RedisServer;
 use rustix::{
     process::{Pid, Signal, kill_process},
     time::{ClockId, clock_gettime},

@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gaggle_channels::testing::RedisServer;
+use gaggle_fixtures::RedisServer;
 use run_support::{Running, force_unlock, gaggle, has_ended, pid, wait_until};
 use rustix::process::{Signal, kill_process};
 

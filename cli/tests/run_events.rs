@@ -10,7 +10,7 @@ use std::{
     thread,
 };
 
-use gaggle_channels::testing::RedisServer;
+use gaggle_fixtures::RedisServer;
 use run_support::{Running, fill, finish, force_unlock, gaggle, wait_until};
 use rustix::{
     fs::{OFlags, fcntl_setfl},

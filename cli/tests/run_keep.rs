@@ -7,7 +7,7 @@ mod run_support;
 
 use std::{process::Stdio, thread::sleep, time::Duration};
 
-use gaggle_channels::testing::RedisServer;
+use gaggle_fixtures::RedisServer;
 use run_support::{Running, finish, force_unlock, gaggle, pid};
 use rustix::process::{Signal, kill_process};
 

@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use gaggle_channels::testing::RedisServer;
+use gaggle_fixtures::RedisServer;
 use run_support::{Running, gaggle, pid, wait_until};
 use rustix::process::{Signal, kill_process};
 

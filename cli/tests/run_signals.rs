@@ -9,7 +9,7 @@ mod run_support;
 
 use std::{fs, os::unix::process::CommandExt as _, process::Stdio, slice, thread, time::Duration};
 
-use gaggle_channels::testing::RedisServer;
+use gaggle_fixtures::RedisServer;
 use run_support::{Running, gaggle, is_queued, is_stopped, wait_until};
 use rustix::process::{Signal, kill_process};
 

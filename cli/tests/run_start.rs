@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gaggle_channels::testing::RedisServer;
+use gaggle_fixtures::RedisServer;
 use nix::sys::signal::SigSet;
 use rustix::{
     io::ioctl_fionread,

@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gaggle_channels::testing::RedisServer;
+use gaggle_fixtures::RedisServer;
 
 use run_support::wait_until;
 

@@ -13,7 +13,7 @@ use std::{
     process::Command,
 };
 
-use gaggle_channels::testing::RedisServer;
+use gaggle_fixtures::RedisServer;
 use run_support::{Running, finish, gaggle, is_queued, wait_until};
 
 /// An empty folder of this test.

@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-use gaggle_channels::testing::{Certificates, RedisServer, free_port};
+use gaggle_fixtures::{Certificates, RedisServer, free_port};
 use run_support::{gaggle, wait_until};
 use rustix::time::{ClockId, clock_gettime};
 

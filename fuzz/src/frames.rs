@@ -12,7 +12,6 @@
 //! - *Live nodes*: one to three real ones form in virtual time; then come calls, faults, and frames
 //!   that are forged, altered, sent again, or rubbish. No node panics, and every table stays whole.
 
-use gaggle_channels::FRAME_BYTES_MAX;
 use gaggle_strategies::{Lock, testing::decoders::Hostilities};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
@@ -81,10 +80,7 @@ fn in_proportion<T>(bytes: &[u8], base: usize, decode: impl Fn(&[u8]) -> T) -> T
 
 /// Feeds every decoder of bytes. Returns how many took them.
 pub fn decoders(bytes: &[u8]) -> u32 {
-    // The length that stands before a TCP frame makes its reader allocate one frame.
-    let one_frame = ALLOCATED_MAX + 2 * FRAME_BYTES_MAX;
     in_proportion(bytes, ALLOCATED_MAX, gaggle_strategies::testing::decoders::feed)
-        + in_proportion(bytes, one_frame, gaggle_channels::testing::decoders::feed)
         + u32::from(in_proportion(bytes, ALLOCATED_MAX, lock_as_text))
         + u32::from(in_proportion(bytes, ALLOCATED_MAX, lock_as_bytes))
 }

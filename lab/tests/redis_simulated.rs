@@ -6,7 +6,7 @@
 //! redis_simulated` generates the same ones again, and `PROPTEST_CASES` more of them.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)] // a test that meets an error has failed
 
-use gaggle_channels::testing::RedisServer;
+use gaggle_fixtures::RedisServer;
 use gaggle_lab::SimulatedRedis;
 use gaggle_strategies::redis::scripts;
 use proptest::{prelude::*, test_runner::TestRunner};

@@ -5,10 +5,9 @@
 mod support {
     pub(crate) mod cluster;
     pub(crate) mod connect;
-    pub(crate) mod gate;
 }
 
-use gaggle_channels::testing::RedisServer;
+use gaggle_fixtures::RedisServer;
 use gaggle_strategies::{Gaggle, Raft, testing};
 
 use crate::support::{

@@ -6,7 +6,7 @@
 use std::{env, process::Command, sync::Arc};
 
 use async_trait::async_trait;
-use gaggle_channels::testing::RedisServer;
+use gaggle_fixtures::RedisServer;
 use gaggle_strategies::{
     KeyedMutex, Redis, RedisOptions,
     testing::{self, Fixture, Lacking, Outcome, broken::Server},

@@ -10,7 +10,7 @@ mod redis_support;
 use std::{env, sync::Arc};
 
 use async_trait::async_trait;
-use gaggle_channels::testing::RedisSentinel;
+use gaggle_fixtures::RedisSentinel;
 use gaggle_strategies::{
     KeyedMutex, Queue, Redis, RedisOptions,
     testing::{self, Fixture, Lacking, Report},
@@ -156,7 +156,7 @@ async fn redis_cluster_passes_the_suite() {
 
 #[cfg(feature = "tls")]
 mod tls {
-    use gaggle_channels::testing::{Certificates, free_port};
+    use gaggle_fixtures::{Certificates, free_port};
 
     use super::*;
     use crate::redis_support::trust;

@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gaggle_channels::testing::Proxy;
+use gaggle_fixtures::Proxy;
 use gaggle_strategies::{KeyedMutex, Lock, LockOptions, Redis, RedisOptions};
 use redis_support::{Server, ms, patient, secs, take};
 use tokio::task::JoinSet;

@@ -16,7 +16,7 @@ use std::{
     time::Instant,
 };
 
-use gaggle_channels::testing::free_port;
+use gaggle_fixtures::free_port;
 use gaggle_strategies::{
     Error, KeyedMutex, LockOptions, Redis, RedisOptions, error::UnavailableKind,
 };
@@ -139,7 +139,7 @@ async fn killed_master_loses_what_its_replica_lacks() {
 #[cfg(feature = "tls")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cluster_serves_over_tls() {
-    use gaggle_channels::testing::{Certificates, tls_arguments};
+    use gaggle_fixtures::{Certificates, tls_arguments};
     let (certificates, ports) = (Certificates::new(), [(); 6].map(|()| free_port()));
     let nodes = ports.map(|port| {
         let mut arguments = tls_arguments(&certificates, port);

@@ -8,7 +8,7 @@ mod redis_support;
 
 use std::sync::Arc;
 
-use gaggle_channels::testing::Proxy;
+use gaggle_fixtures::Proxy;
 use gaggle_strategies::{Drift, KeyedMutex, LockOptions, Redis, RedisOptions};
 use redis_support::{Server, ms, secs, take};
 
@@ -16,8 +16,7 @@ use redis_support::{Server, ms, secs, take};
 #[tokio::test]
 async fn far_server_is_reached() {
     #[cfg(feature = "tls")]
-    let (certificates, port) =
-        (gaggle_channels::testing::Certificates::new(), gaggle_channels::testing::free_port());
+    let (certificates, port) = (gaggle_fixtures::Certificates::new(), gaggle_fixtures::free_port());
     #[cfg(feature = "tls")]
     let server = Server::start_tls(&certificates, port);
     #[cfg(not(feature = "tls"))]

@@ -8,7 +8,7 @@ mod redis_support;
 
 use std::{sync::Arc, time::Instant};
 
-use gaggle_channels::testing::Proxy;
+use gaggle_fixtures::Proxy;
 use gaggle_strategies::{Error, KeyedMutex, LockOptions, Redis, RedisOptions};
 use redis_support::{Doomed, Server, at_once, ms, patient, secs, take};
 

@@ -12,9 +12,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use gaggle_channels::NodeName;
 #[cfg(feature = "tls")]
-use gaggle_channels::testing::Certificates;
-use gaggle_channels::{NodeName, testing::free_port};
+use gaggle_fixtures::Certificates;
+use gaggle_fixtures::free_port;
 use gaggle_strategies::{
     Error, Gaggle, KeyedMutex, MemberOptions, Redis, RedisOptions,
     clock::{Clock, Instant as ClockInstant},
@@ -195,7 +196,7 @@ async fn cluster_and_replica_are_named() {
 #[cfg(feature = "tls")]
 #[tokio::test]
 async fn tls_port_is_named() {
-    use gaggle_channels::testing::RedisSentinel;
+    use gaggle_fixtures::RedisSentinel;
     let (certificates, port, down) = (Certificates::new(), free_port(), free_port());
     let server = Server::start_tls(&certificates, port);
     let sentinels =
@@ -222,7 +223,7 @@ async fn tls_port_is_named() {
 #[cfg(feature = "tls")]
 #[tokio::test]
 async fn other_kind_of_server_is_named_with_its_scheme() {
-    use gaggle_channels::testing::{RedisSentinel, tls_arguments};
+    use gaggle_fixtures::{RedisSentinel, tls_arguments};
     let (certificates, port, node) = (Certificates::new(), free_port(), free_port());
     let _server = Server::start_tls(&certificates, port);
     let mut arguments = tls_arguments(&certificates, node);
@@ -248,7 +249,7 @@ async fn other_kind_of_server_is_named_with_its_scheme() {
 #[cfg(feature = "tls")]
 #[tokio::test]
 async fn required_certificate_is_named_with_its_options() {
-    use gaggle_channels::testing::tls_arguments;
+    use gaggle_fixtures::tls_arguments;
     let (certificates, port) = (Certificates::new(), free_port());
     let mut arguments = tls_arguments(&certificates, port);
     arguments.extend(["--tls-auth-clients", "yes"].map(str::to_owned));

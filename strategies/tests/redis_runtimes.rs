@@ -13,7 +13,7 @@ use std::{
 };
 
 use futures_util::FutureExt as _;
-use gaggle_channels::testing::Proxy;
+use gaggle_fixtures::Proxy;
 use gaggle_strategies::{KeyedMutex as _, Redis, RedisOptions};
 use redis_support::{Server, secs};
 use tokio::runtime::{Builder, Runtime};

@@ -2,7 +2,7 @@
 //! secret at every position of the URL; no server listens.
 #![cfg(feature = "redis")]
 
-use gaggle_channels::testing::{SECRET_PARTS, secret_urls};
+use gaggle_fixtures::{SECRET_PARTS, secret_urls};
 use gaggle_strategies::{Redis, RedisOptions};
 
 #[tokio::test]

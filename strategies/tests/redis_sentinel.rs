@@ -8,7 +8,7 @@ mod redis_support;
 
 use std::time::Instant;
 
-use gaggle_channels::testing::{RedisSentinel, free_port};
+use gaggle_fixtures::{RedisSentinel, free_port};
 use gaggle_strategies::{KeyedMutex, LockOptions, Redis, RedisOptions};
 use redis_support::{Server, ask, by_sentinels, cut_off, master, ms, replied, secs, take};
 
@@ -139,7 +139,8 @@ async fn a_wrong_sentinel_is_passed_over() {
 #[cfg(feature = "tls")]
 #[tokio::test]
 async fn tls_serves_and_its_errors_are_named() {
-    use gaggle_channels::{testing::Certificates, tls::Validity};
+    use gaggle_channels::tls::Validity;
+    use gaggle_fixtures::Certificates;
     use redis_support::trust;
     let (certificates, port) = (Certificates::new(), free_port());
     let server = Server::start_tls(&certificates, port);

@@ -9,7 +9,7 @@ mod redis_support;
 
 use std::{sync::Arc, time::Duration};
 
-use gaggle_channels::testing::Proxy;
+use gaggle_fixtures::Proxy;
 use gaggle_strategies::{KeyedMutex, LockOptions, MaxWait, Redis, RedisOptions};
 use redis_support::{Doomed, Server, at_once, ms, secs, take};
 use tokio::time::{sleep, timeout};

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use gaggle_channels::testing::free_port;
+use gaggle_fixtures::free_port;
 use gaggle_workloads::Bare;
 
 /// The channel of the members.

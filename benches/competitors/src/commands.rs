@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use gaggle_channels::testing::RedisServer;
+use gaggle_fixtures::RedisServer;
 use gaggle_workloads::{Contender, Workload, run};
 use redis::aio::MultiplexedConnection;
 

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use gaggle_channels::testing::free_port;
+use gaggle_fixtures::free_port;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::{sleep, timeout};
 

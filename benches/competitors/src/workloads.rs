@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use gaggle::{Locker, strategies::Local};
-use gaggle_channels::testing::RedisServer;
+use gaggle_fixtures::RedisServer;
 use gaggle_workloads::{self as workloads, Bare, Contender, NoLock, Workload};
 
 use crate::{

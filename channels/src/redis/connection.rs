@@ -270,8 +270,10 @@ fn take(shared: &Shared, mine: &str, push: &PushInfo) {
 
 #[cfg(test)]
 mod tests {
+    use gaggle_fixtures::RedisServer;
+
     use super::*;
-    use crate::{NodeName, testing::RedisServer};
+    use crate::NodeName;
 
     /// A name server that does not reply costs 5 s before the next one is asked.
     #[tokio::test]
@@ -281,7 +283,11 @@ mod tests {
         let client = redis::Client::open(format!("redis://slow.test:{port}/")).unwrap();
         let topics = Topics::new("c", &NodeName::new("a").unwrap());
         let server = Server::new(client.get_connection_info().clone(), topics);
-        server.look_ups.delay(("slow.test", port), ([127, 0, 0, 1], port).into(), delay);
+        let name = format!("{:?}", ("slow.test", port));
+        let _pending = server.look_ups.begin(&name, async move {
+            tokio::time::sleep(delay).await;
+            Ok(vec![([127, 0, 0, 1], port).into()])
+        });
         assert!(server.connect(&Arc::default()).await.is_ok());
     }
 }

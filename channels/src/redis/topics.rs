@@ -104,6 +104,19 @@ mod tests {
         assert_eq!(parse(&long), None, "a frame beyond the limit");
     }
 
+    proptest::proptest! {
+        #[test]
+        fn payload_has_one_form(from in "\\PC{0,40}", rest in proptest::prelude::any::<Vec<u8>>()) {
+            let length = u8::try_from(from.len()).unwrap();
+            let payload = [&[VERSION, length], from.as_bytes(), &rest].concat();
+            for bytes in [payload, rest] {
+                let Some((from, frame)) = parse(&bytes) else { continue };
+                let (_, again) = published(&Topics::new("c", &from).publish(None, &frame));
+                proptest::prop_assert_eq!(again, bytes);
+            }
+        }
+    }
+
     #[test]
     fn topics_differ_by_cluster_and_node() {
         let topic = |cluster, node| Topics::new(cluster, &name(node)).mine;

@@ -31,9 +31,9 @@ use super::{
 use crate::{FRAME_BYTES_MAX, NodeName, QUEUE_BYTES, Received, net::LookUps, process::Opener};
 
 /// The first byte of a sign of life.
-pub(crate) const ALIVE: u8 = 0;
+pub(super) const ALIVE: u8 = 0;
 /// The first byte of a frame that carries its sender's bytes.
-pub(crate) const DATA: u8 = 1;
+pub(super) const DATA: u8 = 1;
 
 /// Four bytes of length, as the receiver's codec reads them, and the kind.
 const HEAD_BYTES: usize = 5;
@@ -263,7 +263,7 @@ pub(super) fn explained(error: &io::Error) -> String {
 const MARKED_BYTES_MAX: usize = FRAME_BYTES_MAX + 1;
 
 /// Four bytes of length, then a hello, or the byte of a kind and a frame.
-pub(crate) fn codec() -> LengthDelimitedCodec {
+pub(super) fn codec() -> LengthDelimitedCodec {
     LengthDelimitedCodec::builder().max_frame_length(MARKED_BYTES_MAX).new_codec()
 }
 
@@ -311,11 +311,11 @@ async fn read(
         };
         let Some(frame) = frame else { return };
         (last_received, partial) = (Instant::now(), 0);
-        match frame.map(unmarked) {
-            Ok(Some(Marked::Data(frame))) => {
+        match frame.map(message) {
+            Ok(Some(Message::Data(frame))) => {
                 shared.inbox.push(Received::Frame { from: peer.clone(), frame });
             }
-            Ok(Some(Marked::Alive)) => {}
+            Ok(Some(Message::Alive)) => {}
             Err(error) if error.kind() != std::io::ErrorKind::InvalidData => return,
             // Too long, or of an unknown kind: later bytes cannot be decoded.
             _ => {
@@ -329,21 +329,21 @@ async fn read(
 
 /// A frame on a connection, by its kind.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Marked {
+pub(super) enum Message {
     Alive,
     Data(Bytes),
 }
 
-pub(crate) fn unmarked(frame: BytesMut) -> Option<Marked> {
+pub(super) fn message(frame: BytesMut) -> Option<Message> {
     match *frame.first()? {
-        DATA => Some(Marked::Data(frame.freeze().slice(1..))),
-        ALIVE => Some(Marked::Alive),
+        DATA => Some(Message::Data(frame.freeze().slice(1..))),
+        ALIVE => Some(Message::Alive),
         _ => None,
     }
 }
 
 /// Length and kind, which precede the bytes of a frame.
-pub(crate) fn head(mark: u8, bytes: usize) -> [u8; HEAD_BYTES] {
+pub(super) fn head(mark: u8, bytes: usize) -> [u8; HEAD_BYTES] {
     let length = u32::try_from(bytes + 1).expect("frames are limited to far less");
     let [a, b, c, d] = length.to_be_bytes();
     [a, b, c, d, mark]

@@ -92,3 +92,21 @@ pub(super) async fn refuse(stream: &mut Stream, refusal: Refusal) {
     // Best effort: without it the other side knows less.
     let _ = timeout(REFUSE_TIMEOUT, refused).await;
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn hello_has_one_form(name in "\\PC{0,40}", rest in any::<Vec<u8>>()) {
+            for bytes in [rest.clone(), [MAGIC, &rest].concat(), [MAGIC, name.as_bytes()].concat()] {
+                if let Some(name) = parse_hello(&bytes) {
+                    prop_assert_eq!(hello(&name), bytes);
+                }
+            }
+        }
+    }
+}

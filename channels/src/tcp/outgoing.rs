@@ -194,7 +194,7 @@ mod tests {
     use tokio_util::codec::FramedRead;
 
     use super::*;
-    use crate::tcp::connection::{ALIVE, DATA, Marked, codec, head, unmarked};
+    use crate::tcp::connection::{ALIVE, DATA, Message, codec, head, message};
 
     async fn pair(frames_max: usize, bytes_max: usize) -> (Outgoing, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -243,13 +243,13 @@ mod tests {
             let mut reader = FramedRead::new(peer, codec());
             let mut number = 0;
             while number < FRAMES {
-                match unmarked(reader.next().await.unwrap().unwrap()).unwrap() {
-                    Marked::Data(data) => {
+                match message(reader.next().await.unwrap().unwrap()).unwrap() {
+                    Message::Data(data) => {
                         assert_eq!(data, frame(number, 100_000));
                         number += 1;
                     }
                     // On a slow machine.
-                    Marked::Alive => {}
+                    Message::Alive => {}
                 }
             }
         };
@@ -297,7 +297,7 @@ mod tests {
         let read = async {
             let mut reader = FramedRead::new(peer, codec());
             for _ in 0..3 {
-                assert_eq!(unmarked(reader.next().await.unwrap().unwrap()), Some(Marked::Alive));
+                assert_eq!(message(reader.next().await.unwrap().unwrap()), Some(Message::Alive));
             }
         };
         let begun = Instant::now();

@@ -228,10 +228,10 @@ fn verify(
 mod tests {
     #![allow(clippy::unwrap_used)] // a test that meets an error has failed
 
+    use gaggle_fixtures::Certificates;
     use rustls::{ClientConnection, HandshakeKind, ServerConnection};
 
     use super::*;
-    use crate::testing::Certificates;
 
     /// Shakes hands twice. Returns the kind of the second handshake, and how many tickets the
     /// client has received in the first.
@@ -266,7 +266,9 @@ mod tests {
         let certificates = Certificates::new();
         certificates.issue_members("c", &["a"]);
         let name = NodeName::new("a").unwrap();
-        let member = Member::new(certificates.keys("a"), "c".into(), name).unwrap();
+        let [ca, cert, key] = ["ca.pem", "a.pem", "a-key.pem"].map(|it| certificates.path(it));
+        let keys = TlsKeys::files(ca, cert, key);
+        let member = Member::new(keys, "c".into(), name).unwrap();
         let Sides { server, client } = member.sides(&member.read().unwrap()).unwrap();
         // Each with no session from another server.
         let resuming = || {

@@ -202,7 +202,7 @@ fn is_open_to_others(path: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use gaggle_channels::testing::{SECRET_PARTS, secret_urls};
+    use gaggle_fixtures::{SECRET_PARTS, secret_urls};
 
     use super::*;
 

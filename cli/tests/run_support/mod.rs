@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use gaggle_channels::testing::{RedisServer, free_port};
+use gaggle_fixtures::{RedisServer, free_port};
 use rustix::{
     fs::OFlags,
     process::{Pid, Signal, kill_process, test_kill_process},

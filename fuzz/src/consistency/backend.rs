@@ -3,6 +3,7 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use gaggle_channels::{Channel, Hub, NodeName};
+use gaggle_fixtures::{Faults, FaultyChannel};
 use gaggle_lab::SimulatedRedis;
 use gaggle_strategies::{
     Error, Gaggle, KeyedMutex, Local, MemberOptions, Raft,
@@ -30,8 +31,8 @@ type Residue = Box<dyn Fn() -> Vec<String> + Send + Sync>;
 pub(super) struct Backend {
     pub(super) handles: Vec<Arc<dyn KeyedMutex>>,
     pub(super) clock: Arc<dyn Clock>,
-    /// Where members speak; a hub without members for the others.
-    pub(super) hub: Hub,
+    /// The faults of the network of members; without effect for the others.
+    pub(super) faults: Faults,
     pub(super) names: Vec<NodeName>,
     kind: Kind,
     residues: Vec<Residue>,
@@ -60,7 +61,7 @@ impl Backend {
     /// As many handles as `members`, on a service that is ready.
     pub(super) async fn open(kind: Kind, members: usize, seed: u64) -> Self {
         let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
-        let hub = Hub::new();
+        let (hub, faults) = (Hub::new(), Faults::default());
         let name = |number| NodeName::new(format!("m{number}")).expect("a short name");
         let names: Vec<NodeName> = (0..members).map(name).collect();
         let (mut handles, mut residues) =
@@ -68,7 +69,9 @@ impl Backend {
         macro_rules! open_members {
             ($strategy:ident) => {
                 for (name, seed) in names.iter().zip(seed + 1..) {
-                    let channel: Arc<dyn Channel> = Arc::new(hub.channel(name.clone()));
+                    let channel = Arc::new(hub.channel(name.clone()));
+                    let channel: Arc<dyn Channel> =
+                        Arc::new(FaultyChannel::new(channel, faults.clone()));
                     let options = MemberOptions::named("fuzz", names.clone())
                         .clock(clock.clone())
                         .heartbeat(Duration::from_millis(100))
@@ -109,7 +112,7 @@ impl Backend {
             let ready = timeout(FORMS_WITHIN, handle.ready()).await;
             assert!(matches!(ready, Ok(Ok(()))), "{kind:?} has not become ready: {ready:?}");
         }
-        Self { handles, clock, hub, names, kind, residues }
+        Self { handles, clock, faults, names, kind, residues }
     }
 
     /// The handle of a client.

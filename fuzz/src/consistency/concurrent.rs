@@ -166,20 +166,20 @@ pub(super) async fn run(backend: Backend, plan: Plan) -> Record {
     for (number, acts) in plan.clients.into_iter().enumerate() {
         clients.push(tokio::spawn(client(number).run(acts)));
     }
-    let (hub, names) = (backend.hub.clone(), backend.names.clone());
+    let (network, names) = (backend.faults.clone(), backend.names.clone());
     let faults = tokio::spawn(async move {
         for (after, fault) in plan.faults {
             sleep(after).await;
             let name = |number: usize| &names[number % names.len()];
             match fault {
-                Fault::Delay(delay) => hub.set_delay(delay),
-                Fault::Isolate(one) => hub.isolate(name(one)),
-                Fault::Cut(one, other) => hub.cut(name(one), name(other)),
+                Fault::Delay(delay) => network.set_delay(delay),
+                Fault::Isolate(one) => network.isolate(name(one)),
+                Fault::Cut(one, other) => network.cut(name(one), name(other)),
                 Fault::Partition(one, other) => {
-                    hub.cut(name(one), name(other));
-                    hub.cut(name(other), name(one));
+                    network.cut(name(one), name(other));
+                    network.cut(name(other), name(one));
                 }
-                Fault::Heal => hub.heal(),
+                Fault::Heal => network.heal(),
             }
         }
     });
@@ -187,8 +187,8 @@ pub(super) async fn run(backend: Backend, plan: Plan) -> Record {
         client.await.expect("a client does not panic");
     }
     faults.abort();
-    backend.hub.heal();
-    backend.hub.set_delay(Duration::ZERO);
+    backend.faults.heal();
+    backend.faults.set_delay(Duration::ZERO);
     // A leader is found, and every withdrawal arrives.
     sleep(Duration::from_secs(3)).await;
     backend.settle().await;

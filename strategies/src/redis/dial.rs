@@ -228,7 +228,7 @@ async fn first_reply(mut stream: TcpStream, bytes: &[u8]) -> Option<u8> {
 
 #[cfg(test)]
 mod tests {
-    use gaggle_channels::testing::RedisServer;
+    use gaggle_fixtures::RedisServer;
 
     use super::*;
     use crate::{BootClock, RedisOptions, redis::backend::Backend};
@@ -252,7 +252,11 @@ mod tests {
             #[cfg(feature = "tls")]
             tls: None,
         };
-        transport.look_ups.delay(("slow.test", port), ([127, 0, 0, 1], port).into(), 2 * ATTEMPT);
+        let name = format!("{:?}", ("slow.test", port));
+        let _pending = transport.look_ups.begin(&name, async move {
+            tokio::time::sleep(2 * ATTEMPT).await;
+            Ok(vec![([127, 0, 0, 1], port).into()])
+        });
         let dial = Direct { address: ConnectionAddr::Tcp("slow.test".into(), port), transport };
         let options = RedisOptions::new("redis://elsewhere").connect_timeout(ATTEMPT);
         let now = BootClock.now();

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use gaggle_channels::testing::free_port;
+use gaggle_fixtures::free_port;
 use gaggle_strategies::RedisOptions;
 use redis::Value;
 

@@ -14,9 +14,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gaggle_channels::testing::{RedisSentinel, RedisServer};
 #[cfg(feature = "tls")]
-use gaggle_channels::{testing::Certificates, tls::TlsFiles};
+use gaggle_channels::tls::TlsFiles;
+use gaggle_fixtures::Certificates;
+use gaggle_fixtures::{RedisSentinel, RedisServer};
 use gaggle_strategies::{KeyedMutex, Lock, LockOptions, Redis, RedisOptions};
 use redis::{AsyncConnectionConfig, FromRedisValue, Value, aio::MultiplexedConnection};
 

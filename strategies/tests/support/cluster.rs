@@ -11,7 +11,8 @@ use std::{
 };
 
 use async_trait::async_trait;
-use gaggle_channels::{Channel, NodeName, testing::RedisServer};
+use gaggle_channels::{Channel, NodeName};
+use gaggle_fixtures::{Faults, FaultyChannel, RedisServer};
 use gaggle_strategies::{
     Error, Gaggle, KeyedMutex, MemberOptions, Raft,
     capabilities::Order,
@@ -21,10 +22,7 @@ use gaggle_strategies::{
 };
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{
-    connect::{Connect, names},
-    gate::{Cuts, Gate},
-};
+use super::connect::{Connect, names};
 
 /// The methods that `Raft` and `Gaggle` have in common besides the trait.
 #[async_trait]
@@ -53,7 +51,7 @@ member!(Gaggle);
 
 pub(crate) struct Cluster<S> {
     pub(crate) names: Vec<NodeName>,
-    pub(crate) cuts: Cuts,
+    pub(crate) faults: Faults,
     connect: Connect,
     clock: Arc<dyn Clock>,
     /// The server that carries the channel, where it can be stopped as a whole.
@@ -84,7 +82,7 @@ impl<S: Member> Cluster<S> {
     fn new(size: usize, connect: Connect, clock: Arc<dyn Clock>, slack: Duration) -> Self {
         Self {
             names: names(size),
-            cuts: Cuts::default(),
+            faults: Faults::default(),
             connect,
             clock,
             server: None,
@@ -122,10 +120,11 @@ impl<S: Member> Cluster<S> {
             if self.slot(index).is_some() {
                 continue;
             }
-            let gate = Gate::new((self.connect)(&self.names[index]), self.cuts.clone());
+            let channel = (self.connect)(&self.names[index]);
+            let channel = FaultyChannel::new(channel, self.faults.clone());
             let options = MemberOptions::named("test", self.names.clone());
             let options = options.clock(self.clock.clone());
-            let member = S::start(Arc::new(gate), options).await;
+            let member = S::start(Arc::new(channel), options).await;
             self.members()[index] = Some(member);
         }
     }
@@ -183,9 +182,7 @@ impl<S: Member> Cluster<S> {
 
     /// Cuts this member off from all others.
     pub(crate) fn isolate(&self, index: usize) {
-        for other in self.others(index) {
-            self.cuts.cut(&self.names[index], &self.names[other]);
-        }
+        self.faults.isolate(&self.names[index]);
     }
 
     /// The leader that all members agree on.
@@ -217,7 +214,7 @@ impl<S: Member> Fixture for Cluster<S> {
 
     /// Replaces members that a case has closed.
     async fn settle(&self) {
-        self.cuts.heal();
+        self.faults.heal();
         for index in 0..self.names.len() {
             let closed = match self.slot(index) {
                 Some(member) => matches!(member.sizes(), Err(Error::Closed)),
@@ -268,7 +265,7 @@ impl<S: Member> Fixture for Cluster<S> {
     async fn backend_up(&self) -> Result<(), Lacking> {
         match self.server() {
             Some(mut server) => server.restart(),
-            None => self.cuts.heal(),
+            None => self.faults.heal(),
         }
         Ok(())
     }
@@ -283,7 +280,7 @@ impl<S: Member> Fixture for Cluster<S> {
         let old = self.leader().await;
         self.isolate(old);
         self.agreed_leader(&self.others(old)).await;
-        self.cuts.heal();
+        self.faults.heal();
         self.leader().await;
         Ok(())
     }

@@ -8,10 +8,8 @@ use std::{
     sync::Arc,
 };
 
-use gaggle_channels::{
-    Channel, Hub, NodeName, Redis, RedisOptions, Tcp, TcpOptions,
-    testing::{RedisServer, free_port},
-};
+use gaggle_channels::{Channel, Hub, NodeName, Redis, RedisOptions, Tcp, TcpOptions};
+use gaggle_fixtures::{RedisServer, free_port};
 
 /// Makes the channel of a node, for each start of the node.
 pub(crate) type Connect = Box<dyn Fn(&NodeName) -> Arc<dyn Channel> + Send + Sync>;

@@ -3,7 +3,7 @@
 
 use std::{net::SocketAddr, thread::sleep, time::Duration};
 
-use gaggle_channels::testing::Certificates;
+use gaggle_fixtures::Certificates;
 use rand::{RngExt, rngs::StdRng};
 
 use crate::{

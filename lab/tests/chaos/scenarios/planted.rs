@@ -2,7 +2,7 @@
 
 use std::{panic::AssertUnwindSafe, time::Duration};
 
-use gaggle_channels::testing::RedisServer;
+use gaggle_fixtures::RedisServer;
 use gaggle_lab::history::{ModelKind, Rule};
 
 use super::redis::{connect, residue};

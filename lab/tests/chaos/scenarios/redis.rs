@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gaggle_channels::testing::{Certificates, Proxy, RedisServer, free_port};
+use gaggle_fixtures::{Certificates, Proxy, RedisServer, free_port};
 use rand::{RngExt, rngs::StdRng};
 
 use super::members;

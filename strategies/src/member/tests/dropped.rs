@@ -2,7 +2,7 @@
 //! Method: one frame at a time into a follower of a cluster that stands still, each wrong in one
 //! thing; what the follower counts and knows is compared before and after.
 
-use gaggle_channels::testing::Events;
+use gaggle_fixtures::Events;
 use raft::eraftpb::{Message, MessageType};
 
 use super::{

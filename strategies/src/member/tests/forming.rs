@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use gaggle_channels::testing::Events;
+use gaggle_fixtures::Events;
 
 use super::{
     FIVE, THREE, ready,

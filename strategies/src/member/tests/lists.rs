@@ -4,7 +4,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use gaggle_channels::testing::Events;
+use gaggle_fixtures::Events;
 
 use super::{
     THREE, ready,
