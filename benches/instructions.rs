@@ -23,7 +23,6 @@ use futures_util::FutureExt as _;
 use gaggle::{
     Capabilities, Clock, Error, Inspection, KeyedMutex, Lock, LockOptions, Locker,
     strategies::{clock::TokioClock, implement::LossWatch, testing::decoders},
-    testing::parse_url,
 };
 use metrics_util::debugging::DebuggingRecorder;
 use table::Path;
@@ -157,7 +156,7 @@ fn url() -> Path {
             "gaggle+tcp://127.0.0.1:7001?cluster=orders&name=a&heartbeat=50ms\
              &peers=a@127.0.0.1:7001,b@127.0.0.1:7002,c@127.0.0.1:7003",
         ] {
-            black_box(parse_url(black_box(url))).unwrap();
+            black_box(gaggle::Url::parse(black_box(url))).unwrap();
         }
     };
     (Box::new(path), 2)

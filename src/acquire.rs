@@ -6,9 +6,9 @@ use futures_util::future::BoxFuture;
 use gaggle_strategies::{
     Error, KeyedMutex, LockOptions, MaxWait,
     error::{Contention, UnavailableKind},
-    implement::in_prose,
     lock::LossCause,
 };
+use humantime::format_duration;
 use tokio::runtime::Handle;
 
 use crate::{
@@ -211,8 +211,8 @@ fn check_max_hold(max_hold: Duration, duration: Duration) -> Result<(), Error> {
     if max_hold < duration {
         return Err(Error::InvalidOptions {
             field: "max_hold",
-            value: in_prose(max_hold),
-            limit: format!("at least the duration, {}", in_prose(duration)),
+            value: format_duration(max_hold).to_string(),
+            limit: format!("at least the duration, {}", format_duration(duration)),
         });
     }
     let misconfigured = |error| Error::unavailable(UnavailableKind::Misconfigured, error);

@@ -2,7 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use gaggle_strategies::{Error, clock::Instant, implement::in_prose, limits::DURATION_MIN};
+use gaggle_strategies::{Error, clock::Instant, implement::whole_ms, limits::DURATION_MIN};
+use humantime::format_duration;
 use rand::RngExt;
 use tokio::task::AbortHandle;
 
@@ -95,7 +96,8 @@ pub(crate) async fn run(hold: &Hold, duration: Duration, hold_until: Instant) {
             Err(error) => {
                 failures += 1;
                 let pause = pause_after(failures, duration);
-                tracing::debug!(%error, pause = in_prose(pause), "auto-extend failed, retrying");
+                let shown = format_duration(Duration::from_millis(whole_ms(pause)));
+                tracing::debug!(%error, pause = %shown, "auto-extend failed, retrying");
                 wake_at = hold.clock.now().after(pause).min(deadline);
             }
         }

@@ -11,9 +11,10 @@ use gaggle_channels::process::Opener;
 use gaggle_strategies::{
     Error, KeyedMutex, Lock,
     clock::{Clock, Instant},
-    implement::{LossWatch, in_prose, not_held},
+    implement::{LossWatch, not_held, whole_ms},
     lock::LossCause,
 };
+use humantime::format_duration;
 use tokio::sync::Notify;
 
 use crate::metrics::{self, Stopwatch};
@@ -208,7 +209,7 @@ impl Hold {
             // Without the mutex: a subscriber is foreign code.
             drop(state);
             let (key, token) = (lock.key(), lock.fencing_token());
-            let late = in_prose(late);
+            let late = format_duration(Duration::from_millis(whole_ms(late)));
             tracing::warn!(%key, token, "the runtime was blocked for {late} as an extension was due");
         }
     }

@@ -62,7 +62,7 @@
 //! # Layout
 //!
 //! - [`Locker`], [`Acquire`], [`Guard`], [`SectionError`]: ergonomics over any strategy.
-//! - [`open`]: from a URL to a strategy; the only module that names every implementation.
+//! - [`open`], [`Url`]: from a URL to a strategy; the only module that names every implementation.
 //! - [`strategies`]: the trait, its contract and the strategies. [`channels`]: frames between
 //!   the members of a group.
 //! - [`operator`]: listing and force-unlock, by [`Locker::operator`].
@@ -71,8 +71,8 @@
 //! [`Gaggle`](strategies::Gaggle) and [`Raft`](strategies::Raft); `tcp` adds their channel over
 //! TCP, and `raft`; `tls` adds TLS. Without features there are [`Local`](strategies::Local) and
 //! [`Noop`](strategies::Noop), and none of their dependencies. `metrics` counts grants, losses and
-//! connections for the crate `metrics`. `testing` and `planted-bugs` serve our own tests; they are
-//! not a stable API. The conformance suite is the feature `testing` of `gaggle-strategies`. The
+//! connections for the crate `metrics`. `planted-bugs` serves our own tests; it is not a stable
+//! API. The conformance suite is the feature `testing` of `gaggle-strategies`. The
 //! command line is the package `gaggle-cli`.
 
 mod acquire;
@@ -83,9 +83,6 @@ mod locker;
 mod metrics;
 mod open;
 mod section;
-#[cfg(feature = "testing")]
-#[doc(hidden)]
-pub mod testing;
 
 pub use gaggle_channels as channels;
 pub use gaggle_strategies::{
@@ -102,7 +99,7 @@ pub use crate::{
     acquire::Acquire,
     guard::Guard,
     locker::Locker,
-    open::{OpenError, open},
+    open::{OpenError, Url, open, parse_duration},
     section::{Section, SectionError},
 };
 

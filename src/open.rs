@@ -2,8 +2,7 @@
 //!
 //! Only this module documents the URLs and names every strategy and channel.
 
-#[cfg(test)]
-mod effects;
+mod duration;
 mod error;
 #[cfg(feature = "raft")]
 mod member;
@@ -16,19 +15,10 @@ mod options;
 mod redis;
 mod scheme;
 #[cfg(test)]
-mod secrets;
-#[cfg_attr(
-    not(any(feature = "redis", feature = "raft")),
-    allow(dead_code, unused_variables, reason = "only these have options")
-)]
-pub(crate) mod target;
+mod tests;
+mod url;
 
-use futures_util::future::BoxFuture;
-use gaggle_channels::ChannelError;
-use gaggle_strategies::{Error, Local, Noop};
-
-pub use self::error::OpenError;
-use self::{scheme::Scheme, target::Target};
+pub use self::{duration::parse_duration, error::OpenError, url::Url};
 use crate::Locker;
 
 /// Opens a strategy by URL.
@@ -49,6 +39,10 @@ use crate::Locker;
 /// | `gaggle+tcp://address:port` | [`Gaggle`] over TCP, listening on an IP address or `localhost` |
 /// | `raft+memory:`, `raft+redis:`, `raft+tcp:` | [`Raft`] over these channels, same options |
 ///
+/// [`Error::Unavailable`]: gaggle_strategies::Error::Unavailable
+/// [`Error::Closed`]: gaggle_strategies::Error::Closed
+/// [`Local`]: gaggle_strategies::Local
+/// [`Noop`]: gaggle_strategies::Noop
 /// [`Redis`]: gaggle_strategies::Redis
 /// [`Gaggle`]: gaggle_strategies::Gaggle
 /// [`Raft`]: gaggle_strategies::Raft
@@ -88,7 +82,7 @@ use crate::Locker;
 /// | `outside_max` | none | longest lease of a lock transferred to a process that is no member |
 ///
 /// With `outside_max`, which is the same at each member, a new group grants nothing for that long.
-/// Durations are whole `ms` or `s`. The Redis of a channel is reached in plain text.
+/// [`parse_duration`] has the form of durations. The Redis of a channel is reached in plain text.
 ///
 /// A member forms or joins its group in the background; locks wait for it within their
 /// `max_wait`, and [`Locker::ready`] completes when it votes.
@@ -133,47 +127,5 @@ use crate::Locker;
 ///
 /// Dropping the future opens nothing.
 pub async fn open(url: &str) -> Result<Locker, OpenError> {
-    let target = target::parse(url)?;
-    open_target(target).await.map_err(|error| explained(Scheme::meant(url), error))
-}
-
-/// Names an option that the strategy or the channel refused as in the URL.
-fn explained(scheme: &'static Scheme, error: OpenError) -> OpenError {
-    let (field, problem) = match &error {
-        // Without the value, which may be text of the URL.
-        OpenError::Strategy(Error::InvalidOptions { field, limit, .. })
-            if field.starts_with("tls_") =>
-        {
-            (*field, limit.clone())
-        }
-        OpenError::Strategy(Error::InvalidOptions { field, limit, .. }) => {
-            (*field, format!("the limit is {limit}"))
-        }
-        OpenError::Channel(ChannelError::InvalidOptions { field, problem }) => {
-            (*field, problem.clone())
-        }
-        _ => return error,
-    };
-    match field {
-        option if scheme.options.contains(&option) => scheme.invalid(option, problem),
-        "cluster" => scheme.invalid_url(format!("the cluster's name: {problem}")),
-        "members" => scheme.invalid("peers", problem),
-        _ => error,
-    }
-}
-
-/// Boxed, so that programs keep a small future and do not compile each strategy's again.
-fn open_target(target: Target) -> BoxFuture<'static, Result<Locker, OpenError>> {
-    Box::pin(async move {
-        match target {
-            Target::Local => Ok(Locker::new(Local::new())),
-            Target::Noop => Ok(Locker::new(Noop::new())),
-            #[cfg(feature = "redis")]
-            Target::Redis(options) => {
-                Ok(Locker::new(gaggle_strategies::Redis::open(*options).await?))
-            }
-            #[cfg(feature = "raft")]
-            Target::Member(member) => member.open().await,
-        }
-    })
+    Url::parse(url)?.open().await
 }

@@ -251,7 +251,7 @@ async fn try_now_changes_only_the_wait() {
     let owner = Owner::this_process(Some("nightly".into()));
     assert_eq!(held.to_string(), format!("\"k\" is held by {owner}"));
     let late = locker.lock_with("k", lease(ms(900)).max_wait(ms(20))).await.unwrap_err();
-    let text = format!("timed out after 20 ms waiting for \"k\", held by {owner}");
+    let text = format!("timed out after 20ms waiting for \"k\", held by {owner}");
     assert_eq!(late.to_string(), text);
     tokio::time::sleep(ms(5000)).await;
     assert!(guard.is_valid(), "it is extended");

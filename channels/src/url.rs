@@ -1,4 +1,4 @@
-//! What the URL of a Redis has that parsers do not know: a login to be checked, and several hosts.
+//! The check of the login in the URL of a Redis, which parsers do not make.
 
 const BEYOND_THE_HOST: &str = "an @ stands behind the first /, ? or #: write / as %2F, ? as %3F, \
                                # as %23 and @ as %40 in a user, a password or an option";
@@ -40,26 +40,4 @@ pub fn check_login(url: &str) -> Result<(), &'static str> {
         return Err(SEVERAL_LOGINS);
     }
     Ok(())
-}
-
-/// Splits a URL that names several hosts, separated by commas and spaces. Returns the URL with the
-/// first host alone, and all hosts if there are several.
-///
-/// ```
-/// use gaggle_channels::url::split_hosts;
-///
-/// let (first, hosts) = split_hosts("redis+sentinel://u:p@a:1, b/m?x=c,d");
-/// assert_eq!(first, "redis+sentinel://u:p@a:1/m?x=c,d");
-/// assert_eq!(hosts, ["a:1", "b"]);
-/// assert_eq!(split_hosts("redis://a/b,c"), ("redis://a/b,c".into(), Vec::new()));
-/// ```
-#[must_use]
-pub fn split_hosts(url: &str) -> (String, Vec<String>) {
-    let Some(begin) = url.find("//").map(|at| at + 2) else { return (url.into(), Vec::new()) };
-    let end = url[begin..].find(['/', '?', '#']).map_or(url.len(), |at| begin + at);
-    let hosts_at = url[begin..end].rfind('@').map_or(begin, |at| begin + at + 1);
-    let hosts = &url[hosts_at..end];
-    let Some((first, _)) = hosts.split_once(',') else { return (url.into(), Vec::new()) };
-    let one = [&url[..hosts_at], first.trim(), &url[end..]].concat();
-    (one, hosts.split(',').map(|host| host.trim().to_owned()).collect())
 }

@@ -10,23 +10,14 @@ use std::{
 };
 
 use clap::ValueEnum;
-use gaggle::{LockOptions, Locker, channels::url::check_login};
-use gaggle_strategies::implement::in_prose;
-use url::Url;
+use gaggle::{LockOptions, Locker, Url};
+use humantime::format_duration;
 
 use self::secret::Secret;
-use crate::failure::{BUILT_WITHOUT_TLS, Failure};
-
-/// The schemes that `gaggle::open` opens as Redis.
-pub(super) const REDIS_SCHEMES: [&str; 7] = [
-    "redis",
-    "rediss",
-    "redis+sentinel",
-    "rediss+sentinel",
-    "redis+cluster",
-    "rediss+cluster",
-    "redis+unix",
-];
+use crate::{
+    failure::{BUILT_WITHOUT_TLS, Failure},
+    redis_url,
+};
 
 /// A strategy, as the command line names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -64,15 +55,10 @@ pub(super) struct Setup {
     pub(super) channel: Option<ChannelName>,
 }
 
-/// The URL of `--redis`. Without `Debug`, which would show its password. An invalid URL is reported
-/// by [`Selection::check`]: clap would print it.
+/// The URL of `--redis`, or the problem with it: clap would print an invalid URL, and so
+/// [`Selection::check`] reports it. Without `Debug`, which clap does not need.
 #[derive(Clone)]
-pub(super) struct RedisUrl {
-    /// Of one Redis that is reached over TCP, without TLS.
-    server: Option<String>,
-    full: String,
-    problem: Option<String>,
-}
+pub(super) struct RedisUrl(Result<Url, String>);
 
 /// The members of a run.
 pub(super) struct Cluster {
@@ -90,27 +76,28 @@ impl StrategyName {
 
 impl RedisUrl {
     pub(super) fn parse(text: &str) -> Result<Self, Infallible> {
-        let text = text.trim();
-        let (server, problem) = match server_of(text) {
-            Ok(server) => (server, None),
-            Err(problem) => (None, Some(problem)),
-        };
-        Ok(Self { server, full: text.to_owned(), problem })
+        Ok(Self(redis_url::parse(text.trim())))
     }
 
-    /// Whether the channel and the counter of `increment` can use it, too.
+    /// Whether it is one Redis over TCP, without TLS: the channel and the counter of `increment`
+    /// can then use it, too.
     pub(super) fn is_plain(&self) -> bool {
-        self.server.is_some()
+        self.0.as_ref().is_ok_and(|url| url.scheme() == "redis")
+    }
+
+    fn url(&self) -> &Url {
+        self.0.as_ref().expect("`Selection::check` has passed")
     }
 
     /// The URL without its query, which holds options of the strategy.
     pub(super) fn server(&self) -> &str {
-        self.server.as_deref().expect("`Selection::check` has passed")
+        let url = self.url().with_password();
+        url.split_once('?').map_or(url, |(server, _)| server)
     }
 
     /// Host, port and database, without the password.
     pub(super) fn address(&self) -> String {
-        self.server.as_deref().map(redis_address).unwrap_or_default()
+        self.url().address()
     }
 }
 
@@ -164,9 +151,8 @@ pub(super) struct Selection<'a> {
 impl Selection<'_> {
     /// Refuses an invalid combination of options.
     pub(super) fn check(&self) -> Result<(), Failure> {
-        if let Some(problem) = self.redis.and_then(|redis| redis.problem.as_ref()) {
-            let example = "for example redis://127.0.0.1:6379/0";
-            return Err(Failure::new(format!("--redis (or GAGGLE_REDIS): {problem}; {example}")));
+        if let Some(Err(problem)) = self.redis.map(|redis| &redis.0) {
+            return Err(Failure::new(format!("--redis (or GAGGLE_REDIS): {problem}")));
         }
         let has_group = self.strategies.iter().any(|strategy| strategy.has_channel());
         let over = |channel| has_group && self.channels.contains(&channel);
@@ -210,7 +196,7 @@ pub(super) fn members(
     let same = |url: String| vec![url; names.len()];
     let urls = match setup.strategy {
         StrategyName::Local | StrategyName::Noop => same(format!("{family}:")),
-        StrategyName::Redis => same(redis().full.clone()),
+        StrategyName::Redis => same(redis().url().with_password().to_owned()),
         StrategyName::Raft | StrategyName::Gaggle => match setup.channel() {
             ChannelName::Memory => {
                 let url = |name| format!("{family}+memory://{run}?name={name}&members={members}");
@@ -237,44 +223,6 @@ pub(super) fn members(
     Ok(Cluster { urls, _secret: secret })
 }
 
-/// The refusal of a URL whose scheme is none of [`REDIS_SCHEMES`].
-pub(super) fn unknown_scheme() -> String {
-    format!("the URL has an unknown scheme or none, known are {}", REDIS_SCHEMES.join(", "))
-}
-
-/// The URL without its options if it is `redis:`, or why it is no URL of a Redis. Opening checks
-/// the other forms.
-fn server_of(text: &str) -> Result<Option<String>, String> {
-    check_login(text)?;
-    match &*text.split(':').next().unwrap_or_default().to_ascii_lowercase() {
-        "redis" => {}
-        scheme if REDIS_SCHEMES.contains(&scheme) => return Ok(None),
-        _ => return Err(unknown_scheme()),
-    }
-    let mut url = Url::parse(text).map_err(|error| error.to_string())?;
-    if url.host_str().unwrap_or_default().is_empty() {
-        return Err("the host is missing".into());
-    }
-    if !matches!(url.path(), "" | "/") && database(&url).is_none() {
-        return Err("the path is no number of a database".into());
-    }
-    url.set_query(None);
-    url.set_fragment(None);
-    Ok(Some(url.into()))
-}
-
-fn database(url: &Url) -> Option<u16> {
-    url.path().strip_prefix('/')?.parse().ok()
-}
-
-/// Host, port and database of a URL that [`check_login`] accepts, and nothing else of it.
-pub(super) fn redis_address(url: &str) -> String {
-    let Ok(url) = Url::parse(url) else { return String::new() };
-    let (host, port) = (url.host_str().unwrap_or_default(), url.port().unwrap_or(6379));
-    let database = database(&url).map(|database| format!("/{database}")).unwrap_or_default();
-    format!("{host}:{port}{database}")
-}
-
 /// How long a member may take until it votes.
 const READY_WITHIN: Duration = Duration::from_secs(30);
 
@@ -282,7 +230,9 @@ const READY_WITHIN: Duration = Duration::from_secs(30);
 pub(super) async fn warm_up(locker: &Locker, key: &str) -> Result<(), Failure> {
     match tokio::time::timeout(READY_WITHIN, locker.ready()).await {
         Ok(ready) => ready.map_err(|error| Failure::of(&error))?,
-        Err(_) => return Err(Failure::new(format!("no vote within {}", in_prose(READY_WITHIN)))),
+        Err(_) => {
+            return Err(Failure::new(format!("no vote within {}", format_duration(READY_WITHIN))));
+        }
     }
     let options = LockOptions::default().max_wait(READY_WITHIN);
     let guard = locker.lock_with(key, options).await.map_err(|error| Failure::of(&error))?;
@@ -297,35 +247,4 @@ fn free_ports(count: usize) -> Result<Vec<u16>, Failure> {
         listeners.iter().map(|listener| Ok(listener.local_addr()?.port())).collect()
     });
     ports.map_err(|error| Failure::new("no free ports on loopback").because(&error))
-}
-
-#[cfg(test)]
-mod tests {
-    use gaggle_fixtures::{SECRET_PARTS, secret_urls};
-
-    use super::*;
-
-    #[test]
-    fn redis_option_takes_every_url_of_a_redis() {
-        for scheme in REDIS_SCHEMES {
-            let Ok(url) = RedisUrl::parse(&format!("{scheme}://127.0.0.1:1"));
-            assert_eq!((url.problem.as_deref(), url.is_plain()), (None, scheme == "redis"));
-        }
-        let Ok(other) = RedisUrl::parse("http://127.0.0.1:1");
-        let problem = other.problem.unwrap_or_default();
-        assert!(REDIS_SCHEMES.iter().all(|scheme| problem.contains(scheme)), "{problem}");
-    }
-
-    #[test]
-    fn redis_option_shows_no_secret() {
-        for text in secret_urls() {
-            let Ok(url) = RedisUrl::parse(&text);
-            let shown = format!("{:?} {}", url.problem, url.address());
-            assert!(!SECRET_PARTS.iter().any(|part| shown.contains(part)), "{text:?}: {shown}");
-        }
-        let Ok(url) = RedisUrl::parse("redis://u:hun?ter2@h");
-        assert!(url.problem.is_some_and(|problem| problem.contains("? as %3F")));
-        let Ok(url) = RedisUrl::parse("redis://u:hunter%3F2@h:7/2?queue=none");
-        assert_eq!((url.problem.as_deref(), url.address().as_str()), (None, "h:7/2"));
-    }
 }

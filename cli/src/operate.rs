@@ -238,7 +238,9 @@ fn run(
     address.warning().into_iter().for_each(notice);
     let runtime = runtime::build(&mut Builder::new_current_thread())?;
     runtime::run(runtime, async {
-        let locker = gaggle::open(address.url())
+        let locker = address
+            .url()
+            .open()
             .await
             .map_err(|error| Failure::new(address.explain(Failure::of(&error).to_string())))?;
         let outcome = command(&locker).await;

@@ -235,10 +235,7 @@ fn invalid_options_exit_2_and_say_why() {
         (&["--processes", "--channel", "memory"], "lives in one process"),
         (&["--strategy", "local", "--channel", "tcp"], "--channel is only for"),
         (&["--strategy", "paxos"], "possible values"),
-        (
-            &["--redis", "http://h"],
-            "--redis (or GAGGLE_REDIS): the URL has an unknown scheme or none",
-        ),
+        (&["--redis", "http://h"], "--redis (or GAGGLE_REDIS): the URL has an unknown scheme"),
         (
             &["--redis", "redis://:hunter2@127.0.0.1:1/"],
             "cannot reach Redis at 127.0.0.1:1: connection refused",

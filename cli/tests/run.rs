@@ -230,9 +230,9 @@ fn bad_input_is_refused_before_any_request() {
         (&["--url", "noop:", "k", "--", "true"], "excludes no other process"),
         (&["--url", member, "k", "--", "true"], "voting member"),
         (&["--url", "redis+cluster://h,i/1", "k", "--", "true"], "only the database 0"),
-        (&["--url", "redis+sentinel://h", "k", "--", "true"], "the path is not /MASTER"),
+        (&["--url", "redis+sentinel://h", "k", "--", "true"], "the path must be /MASTER"),
         (&["--url", "redis://h?queue=lifo", "k", "--", "true"], "option queue"),
-        (&["--url", "h:secret@", "k", "--", "true"], "unknown scheme or none"),
+        (&["--url", "h:secret@", "k", "--", "true"], "unknown scheme"),
     ] {
         let (code, out, err) = finish(gaggle(url, arguments));
         assert_eq!((code, out.as_str()), (Some(125), ""), "{arguments:?}: {err}");

@@ -56,7 +56,7 @@ fn wait_is_printed_as_given() {
     let redis = RedisServer::start();
     let holder = Running::start(gaggle(&redis.url(), &["k", "--", "sh", "-c", "echo; sleep 60"]));
     let (_, _, err) = finish(gaggle(&redis.url(), &["--max-wait", "100ms", "k", "--", "true"]));
-    assert!(err.contains("timed out after 100 ms"), "{err}");
+    assert!(err.contains("timed out after 100ms"), "{err}");
     holder.signal(Signal::TERM);
     holder.finish();
 }

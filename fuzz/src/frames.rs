@@ -103,12 +103,12 @@ fn lock_as_bytes(bytes: &[u8]) -> bool {
 /// Parses a URL, then the same with a password in it, which no message may show.
 fn url(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
-    if let Err(error) = gaggle::testing::parse_url(&text) {
+    if let Err(error) = gaggle::Url::parse(&text) {
         assert!(error.to_string().len() <= 4 * text.len() + 4_096, "a message has bounds");
     }
     for scheme in ["redis", "gaggle+redis", "raft+tcp", "local"] {
         let secret = format!("{scheme}://user:{SECRET}@{text}");
-        let Err(error) = gaggle::testing::parse_url(&secret) else { continue };
+        let Err(error) = gaggle::Url::parse(&secret) else { continue };
         let shown = format!("{error} {error:?}");
         assert!(!shown.contains(SECRET), "a password is shown: {shown}");
     }

@@ -19,7 +19,7 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use clap::{ArgAction, value_parser};
 use gaggle_lab::simulator::{Batch, Clocks, Plan, STANDSTILL, Settings, simulate};
-use gaggle_strategies::implement::in_prose;
+use humantime::format_duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tracing_subscriber::{
     Layer as _, filter::Targets, layer::SubscriberExt as _, util::SubscriberInitExt as _,
@@ -218,7 +218,7 @@ fn many(args: &Args) -> Result<ExitCode> {
             while !is_over.load(Ordering::Relaxed) {
                 thread::park_timeout(Duration::from_secs(1));
                 for seed in overdue(&running, bar.elapsed()) {
-                    let overdue = in_prose(OVERDUE);
+                    let overdue = format_duration(OVERDUE);
                     let replay = format!("gaggle-lab simulate --seed {seed}{flags} --trace");
                     let _ = writeln!(io::stderr(), "not at its end after {overdue}: {replay}");
                 }

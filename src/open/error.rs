@@ -5,6 +5,8 @@ use std::fmt;
 use gaggle_channels::ChannelError;
 use gaggle_strategies::Error;
 
+use super::scheme::SCHEMES;
+
 /// Why a URL was not opened, with a valid example.
 ///
 /// The error shows names and values of options, and paths of unusable files. It shows no other part
@@ -14,7 +16,7 @@ use gaggle_strategies::Error;
 #[non_exhaustive]
 #[derive(thiserror::Error)]
 pub enum OpenError {
-    /// It is no URL, or a part of it has no meaning here. Nothing was opened.
+    /// The text is not a URL, or a part of it has no meaning here. Nothing was opened.
     #[error("invalid URL: {problem}; for example: {example}")]
     InvalidUrl {
         /// The reason.
@@ -24,11 +26,7 @@ pub enum OpenError {
     },
 
     /// No strategy has this scheme. Nothing was opened.
-    #[error(
-        "unknown scheme, known are local, redis, rediss, redis+sentinel, rediss+sentinel, \
-         redis+cluster, rediss+cluster, redis+unix, gaggle+tcp, gaggle+redis, gaggle+memory, \
-         raft+tcp, raft+redis, raft+memory, noop; for example: {example}"
-    )]
+    #[error("unknown scheme, known are {}; for example: {example}", schemes())]
     UnknownScheme {
         /// A valid URL.
         example: &'static str,
@@ -91,6 +89,10 @@ impl fmt::Debug for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
+}
+
+fn schemes() -> String {
+    SCHEMES.iter().map(|scheme| scheme.name).collect::<Vec<_>>().join(", ")
 }
 
 fn known(allowed: &[&str]) -> String {

@@ -21,7 +21,7 @@ use super::{
 use crate::{Locker, OpenError};
 
 /// An embedded member of a cluster.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Member {
     policy: Policy,
     link: Link,
@@ -29,7 +29,7 @@ pub(crate) struct Member {
 }
 
 /// The options of the channel.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Link {
     Memory {
         cluster: String,
@@ -110,7 +110,7 @@ fn members(options: &Options, cluster: &str) -> Result<(NodeName, MemberOptions)
             let members = members.iter().map(|member| node_name(scheme, "members", member));
             let members = members.collect::<Result<Vec<_>, _>>()?;
             if !members.contains(&name) {
-                return Err(scheme.invalid("name", "it is not among the members"));
+                return Err(scheme.invalid("name", "must be one of the members"));
             }
             Ok((name, MemberOptions::named(cluster, members)))
         }
@@ -157,7 +157,7 @@ fn tcp(url: &Url, options: &Options) -> Result<(Link, MemberOptions), OpenError>
     let members = MemberOptions::named(cluster, peers.keys().cloned());
     // All members share one list; each leaves out itself.
     let Some(entry) = peers.remove(&name) else {
-        return Err(scheme.invalid("name", "it is not among the peers"));
+        return Err(scheme.invalid("name", "must be one of the peers"));
     };
     warn_of_another_address(&name, listen, &entry);
     let tcp = channels::TcpOptions::new(name, listen).insecure(insecure);
@@ -206,7 +206,9 @@ fn listen(scheme: &Scheme, url: &Url) -> Result<SocketAddr, OpenError> {
         (Some(host), Some(port)) => format!("{host}:{port}"),
         _ => return Err(scheme.invalid_url("the address:port to listen on is missing")),
     };
-    address.parse().map_err(|_| scheme.invalid_url("the address to listen on is no IP address"))
+    address.parse().map_err(|_| {
+        scheme.invalid_url("the address to listen on must be an IP address or localhost")
+    })
 }
 
 /// `a@127.0.0.1:7001,b@…`
@@ -214,8 +216,7 @@ fn listen(scheme: &Scheme, url: &Url) -> Result<SocketAddr, OpenError> {
 fn peers(scheme: &Scheme, text: &str) -> Result<BTreeMap<NodeName, String>, OpenError> {
     let mut peers = BTreeMap::new();
     for (number, peer) in (1..).zip(text.split(',').map(str::trim)) {
-        let problem =
-            || scheme.invalid("peers", format!("its entry {number} is not name@host:port"));
+        let problem = || scheme.invalid("peers", format!("entry {number} must be name@host:port"));
         let (name, address) = peer.rsplit_once('@').ok_or_else(problem)?;
         let (host, port) = address.rsplit_once(':').ok_or_else(problem)?;
         let host = host.trim_start();
@@ -227,7 +228,7 @@ fn peers(scheme: &Scheme, text: &str) -> Result<BTreeMap<NodeName, String>, Open
         }
         let name = node_name(scheme, "peers", name)?;
         if peers.insert(name, address.trim_start().to_owned()).is_some() {
-            return Err(scheme.invalid("peers", "it has a name twice"));
+            return Err(scheme.invalid("peers", "a name is given twice"));
         }
     }
     Ok(peers)

@@ -4,7 +4,10 @@ use std::{borrow::Cow, collections::BTreeMap, time::Duration};
 
 use percent_encoding::percent_decode_str;
 
-use super::scheme::{Kind, Scheme};
+use super::{
+    duration::parse_duration,
+    scheme::{Kind, Scheme},
+};
 use crate::OpenError;
 
 /// The longest name or value of an option that an error shows.
@@ -23,8 +26,9 @@ impl Options {
     pub(super) fn parse(scheme: &'static Scheme, query: &str) -> Result<Self, OpenError> {
         let (mut values, mut is_shown) = (BTreeMap::new(), true);
         for (number, pair) in (1..).zip(query.split('&').filter(|pair| !pair.is_empty())) {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let name = decode(name).ok_or_else(|| scheme.invalid_url("an option is no UTF-8"))?;
+            let (_, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let problem = "the name of an option is not valid UTF-8";
+            let name = option_name(pair).ok_or_else(|| scheme.invalid_url(problem))?;
             if name == "replicate" && matches!(scheme.kind, Kind::Member(..)) {
                 let problem = "was removed: leave it out, a leader replicates at once";
                 return Err(scheme.invalid("replicate", problem));
@@ -34,10 +38,10 @@ impl Options {
                 return Err(scheme.unknown_option(&name, number, is_shown));
             };
             // What follows a password may be the rest of it.
-            is_shown &= !has_secret(option);
-            let value = decode(value).ok_or_else(|| scheme.invalid(option, "it is no UTF-8"))?;
+            is_shown &= !is_secret(option);
+            let value = decode(value).ok_or_else(|| scheme.invalid(option, "not valid UTF-8"))?;
             if values.insert(*option, value.into_owned()).is_some() {
-                return Err(scheme.invalid(option, "it is given twice"));
+                return Err(scheme.invalid(option, "given twice"));
             }
         }
         Ok(Self { scheme, values, is_shown })
@@ -57,7 +61,7 @@ impl Options {
     /// The text, if the option is given, which is not empty.
     pub(super) fn filled(&self, option: &'static str) -> Result<Option<&str>, OpenError> {
         match self.text(option) {
-            Some("") => Err(self.scheme.invalid(option, "it is empty")),
+            Some("") => Err(self.scheme.invalid(option, "expected a text that is not empty")),
             text => Ok(text),
         }
     }
@@ -87,12 +91,12 @@ impl Options {
         })
     }
 
-    /// A whole number from 1 to `most`.
+    /// An integer from 1 to `most`.
     pub(super) fn number(&self, option: &'static str, most: u32) -> Result<Option<u32>, OpenError> {
         let Some(text) = self.text(option) else { return Ok(None) };
         match text.parse() {
             Ok(number) if (1..=most).contains(&number) => Ok(Some(number)),
-            _ => Err(self.unexpected(option, &format!("a whole number from 1 to {most}"))),
+            _ => Err(self.unexpected(option, &format!("an integer from 1 to {most}"))),
         }
     }
 
@@ -102,19 +106,19 @@ impl Options {
         let names: Vec<&str> = text.split(',').map(str::trim).collect();
         for (index, name) in names.iter().enumerate() {
             if name.is_empty() {
-                return Err(self.scheme.invalid(option, "it has an empty name"));
+                return Err(self.scheme.invalid(option, "one of the names is empty"));
             }
             if names[..index].contains(name) {
-                return Err(self.scheme.invalid(option, "it has a name twice"));
+                return Err(self.scheme.invalid(option, "a name is given twice"));
             }
         }
         Ok(Some(names))
     }
 
-    /// `50ms` or `2s`.
+    /// A duration of more than zero, as [`parse_duration`] reads it.
     pub(super) fn duration(&self, option: &'static str) -> Result<Option<Duration>, OpenError> {
         let Some(text) = self.text(option) else { return Ok(None) };
-        let expected = "a whole number with ms or s, more than 0, such as 50ms or 2s";
+        let expected = "a duration of more than 0, such as 500ms, 2s or 5m";
         duration(text).map(Some).ok_or_else(|| self.unexpected(option, expected))
     }
 
@@ -145,7 +149,13 @@ pub(super) fn decode(text: &str) -> Option<Cow<'_, str>> {
     percent_decode_str(text).decode_utf8().ok()
 }
 
-fn has_secret(option: &str) -> bool {
+/// The name in `name=value`, decoded.
+pub(super) fn option_name(pair: &str) -> Option<Cow<'_, str>> {
+    decode(pair.split_once('=').map_or(pair, |(name, _)| name))
+}
+
+/// Whether the option holds a password.
+pub(super) fn is_secret(option: &str) -> bool {
     matches!(option, "pass" | "sentinel_password")
 }
 
@@ -155,12 +165,6 @@ fn is_word(text: &str) -> bool {
     (1..=SHOWN_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_of_word)
 }
 
-/// Whole milliseconds or seconds with a unit, more than zero.
 fn duration(text: &str) -> Option<Duration> {
-    let (number, unit_ms) = match text.strip_suffix("ms") {
-        Some(number) => (number, 1),
-        None => (text.strip_suffix('s')?, 1000),
-    };
-    let ms = number.parse::<u64>().ok()?.checked_mul(unit_ms)?;
-    (ms > 0).then(|| Duration::from_millis(ms))
+    parse_duration(text).filter(|duration| !duration.is_zero())
 }

@@ -37,7 +37,7 @@ pub(super) fn parse(
     if tls {
         let files = TlsFiles::default();
         let mut files = set(files, options.text("tls_ca"), |files, ca| files.ca(ca));
-        let needed = |option, by| scheme.invalid(option, format!("{by} needs it"));
+        let needed = |option, by| scheme.invalid(option, format!("{by} needs this option"));
         match (options.text("tls_cert"), options.text("tls_key")) {
             (Some(cert), Some(key)) => files = files.cert(cert, key),
             (Some(_), None) => return Err(needed("tls_key", "tls_cert")),
@@ -66,7 +66,7 @@ pub(super) fn server(scheme: &Scheme, url: &Url) -> Result<String, OpenError> {
     }
     let login = (decode(url.username()), decode(url.password().unwrap_or_default()));
     let (Some(user), Some(_)) = login else {
-        return Err(scheme.invalid_url("user or password is no UTF-8"));
+        return Err(scheme.invalid_url("the user or the password is not valid UTF-8"));
     };
     if url.password().is_none() && needs_password(&user) {
         let problem =
@@ -75,7 +75,7 @@ pub(super) fn server(scheme: &Scheme, url: &Url) -> Result<String, OpenError> {
     }
     let database = url.path().trim_start_matches('/');
     if !database.is_empty() && database.parse::<u16>().is_err() {
-        return Err(scheme.invalid_url("the path is no number of a database"));
+        return Err(scheme.invalid_url("the path must be a database number"));
     }
     let mut server = url.clone();
     server.set_query(None);
@@ -95,7 +95,7 @@ fn by_sentinels(url: &Url, hosts: &[String], options: &Options) -> Result<RedisO
     let path = url.path().strip_prefix('/').unwrap_or_default();
     let (master, database) = path.split_once('/').unwrap_or((path, ""));
     let Some(master) = decode(master).filter(|master| !master.is_empty()) else {
-        return Err(scheme.invalid_url("the path is not /MASTER or /MASTER/DATABASE"));
+        return Err(scheme.invalid_url("the path must be /MASTER or /MASTER/DATABASE"));
     };
     let mut one = url.clone();
     one.set_path(database);
@@ -133,7 +133,7 @@ pub(super) fn parsed_hosts(
         let url = Url::parse(&format!("redis://{host}")).ok();
         let is_host = |url: &Url| !url.host_str().unwrap_or_default().is_empty() && !has_user(url);
         let Some(url) = url.filter(is_host) else {
-            return Err(scheme.invalid_url(format!("{what} is no host or host:port")));
+            return Err(scheme.invalid_url(format!("{what} must be host or host:port")));
         };
         if is_wildcard(&url) { Err(scheme.invalid_url(WILDCARD)) } else { Ok(address(&url)) }
     };
@@ -141,7 +141,7 @@ pub(super) fn parsed_hosts(
 }
 
 const WILDCARD: &str =
-    "0.0.0.0 and :: are no addresses to connect to: give that of the server, as 127.0.0.1";
+    "0.0.0.0 and :: are not addresses to connect to: give that of the server, as 127.0.0.1";
 
 fn is_wildcard(url: &Url) -> bool {
     matches!(url.host_str(), Some("0.0.0.0" | "[::]"))
@@ -165,10 +165,10 @@ pub(super) fn socket(url: &Url, options: &Options) -> Result<String, OpenError> 
     }
     let database = options.text("db").unwrap_or("0");
     if database.parse::<u16>().is_err() {
-        return Err(options.unexpected("db", "the number of a database"));
+        return Err(options.unexpected("db", "a database number"));
     }
     if options.text("pass").is_none() && needs_password(options.text("user").unwrap_or_default()) {
-        return Err(scheme.invalid("user", "it needs a password: give pass"));
+        return Err(scheme.invalid("user", "a user needs a password: give pass"));
     }
     let mut server = url.clone();
     let login = ["user", "pass"].map(|option| Some((option, options.text(option)?)));

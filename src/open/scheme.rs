@@ -173,6 +173,17 @@ pub(super) const SCHEMES: &[Scheme] = &[
 ];
 
 impl Scheme {
+    /// The strategy, named as in `Capabilities`.
+    pub(super) fn strategy(&self) -> &'static str {
+        match self.kind {
+            Kind::Local => "local",
+            Kind::Noop => "noop",
+            Kind::Redis | Kind::Sentinel | Kind::Cluster | Kind::RedisSocket => "redis",
+            Kind::Member(Policy::Raft, _) => "raft",
+            Kind::Member(Policy::Gaggle, _) => "gaggle",
+        }
+    }
+
     pub(super) fn named(name: &str) -> Result<&'static Self, OpenError> {
         if let Some(scheme) = SCHEMES.iter().find(|scheme| scheme.name == name) {
             return Ok(scheme);
@@ -192,7 +203,7 @@ impl Scheme {
 
     /// The scheme most similar to the beginning of the text, for a helpful example. `redis` if none
     /// is similar: `local:` would exclude no other process.
-    pub(super) fn meant(text: &str) -> &'static Self {
+    pub(super) fn nearest_to(text: &str) -> &'static Self {
         Self::nearest(&text.split(':').next().unwrap_or_default().to_ascii_lowercase())
     }
 
@@ -255,7 +266,7 @@ impl Scheme {
     }
 
     /// The error for the option with this number in the URL. Its name is shown if another scheme
-    /// has it, or if it can be no part of a password.
+    /// has it, or if it cannot be a part of a password.
     pub(super) fn unknown_option(&self, name: &str, number: usize, is_shown: bool) -> OpenError {
         let is_known = SCHEMES.iter().any(|scheme| scheme.options.contains(&name));
         OpenError::UnknownOption {
@@ -277,33 +288,4 @@ impl Scheme {
 )]
 pub(super) fn has_user(url: &Url) -> bool {
     !url.username().is_empty() || url.password().is_some()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_example_is_valid() {
-        for scheme in SCHEMES {
-            for example in [scheme.example, scheme.example_with_tls()] {
-                let target = super::super::target::parse(example);
-                target.unwrap_or_else(|error| panic!("{example}: {error}"));
-            }
-        }
-    }
-
-    #[test]
-    fn every_option_is_documented_in_the_table() {
-        let table = include_str!("../open.rs");
-        for scheme in SCHEMES {
-            assert!(table.contains(scheme.name.split('+').next_back().unwrap()));
-            for option in scheme.options {
-                let row = format!("`{option}`");
-                let documented =
-                    table.lines().any(|line| line.starts_with("/// | `") && line.contains(&row));
-                assert!(documented, "{option} is undocumented");
-            }
-        }
-    }
 }

@@ -184,7 +184,7 @@ mod tests {
             for lease in [below, most + ms(1)] {
                 let refused = check_lasting(lease, drift, most);
                 let named = matches!(&refused, Err(Error::InvalidOptions { field: "duration", limit, .. })
-                    if *limit == format!("{least} ms to 60 s"));
+                    if *limit == format!("{least}ms to 1m"));
                 assert!(named, "{ppm} {lease:?}: {refused:?}");
             }
         }

@@ -2,7 +2,9 @@
 
 use std::{error::Error as StdError, fmt, sync::Arc};
 
-use crate::{MaxWait, Owner, in_prose};
+use humantime::format_duration;
+
+use crate::{MaxWait, Owner};
 
 /// Why a call failed.
 ///
@@ -145,7 +147,7 @@ fn timed_out(contention: Option<&Contention>) -> String {
         return "timed out before the lock was granted".into();
     };
     let after = match max_wait {
-        MaxWait::AtMost(wait) => format!(" after {}", in_prose(*wait)),
+        MaxWait::AtMost(wait) => format!(" after {}", format_duration(*wait)),
         MaxWait::Forever => String::new(),
     };
     let held = holder.as_ref().map(|holder| format!(", held by {holder}")).unwrap_or_default();

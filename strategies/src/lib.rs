@@ -80,7 +80,6 @@ mod options;
 #[cfg(feature = "planted-bugs")]
 pub mod planted;
 mod printable;
-mod prose;
 #[cfg(feature = "raft")]
 mod raft;
 #[cfg(any(feature = "raft", feature = "redis"))]

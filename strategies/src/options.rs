@@ -2,9 +2,10 @@
 
 use std::{fmt::Display, time::Duration};
 
+use humantime::format_duration;
+
 use crate::{
     DURATION_MAX, DURATION_MIN, Error, KEY_BYTES_MAX, LABEL_BYTES_MAX, MAX_WAIT_MAX, MaxWait,
-    in_prose,
 };
 
 /// The lease, wait and label of a lock request.
@@ -121,7 +122,8 @@ pub(crate) fn check_span(
     if (min..=max).contains(&value) {
         return Ok(());
     }
-    let (value, limit) = (in_prose(value), format!("{} to {}", in_prose(min), in_prose(max)));
+    let value = format_duration(value).to_string();
+    let limit = format!("{} to {}", format_duration(min), format_duration(max));
     Err(Error::InvalidOptions { field, value, limit })
 }
 

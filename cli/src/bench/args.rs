@@ -8,8 +8,8 @@ use std::{
 use super::workload_name::WorkloadName;
 use crate::{
     cluster::{self, ChannelName, RedisUrl, Selection, Setup, StrategyName},
+    duration,
     failure::Failure,
-    span,
     verbosity::Verbosity,
     whole::whole,
 };
@@ -47,7 +47,7 @@ pub(crate) struct Args {
     ///
     /// A warm-up of 500 ms precedes it (50 ms with --compare). The members share the time of
     /// uncontended. gaggle1-* make about as many increments as fit.
-    #[arg(long, value_parser = span::between(Duration::from_micros(1), Duration::from_secs(600)))]
+    #[arg(long, value_parser = duration::between(Duration::from_micros(1), Duration::from_secs(600)))]
     pub(super) duration: Option<Duration>,
     /// Measure all strategies over all channels, in interleaved rounds, in less than a minute.
     #[arg(long)]

@@ -8,7 +8,7 @@ use std::{
 };
 
 use gaggle::Nonce;
-use url::form_urlencoded::byte_serialize;
+use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 
 use crate::{failure::Failure, utf8::temporary_directory};
 
@@ -28,9 +28,8 @@ impl Secret {
 
     /// The option of a URL that names the file.
     pub(super) fn option(&self) -> String {
-        let path: String = byte_serialize(self.0.as_os_str().as_encoded_bytes()).collect();
-        // A `+` is itself in the URLs of this project.
-        format!("&secret_file={}", path.replace('+', "%20"))
+        let path = percent_encode(self.0.as_os_str().as_encoded_bytes(), NON_ALPHANUMERIC);
+        format!("&secret_file={path}")
     }
 }
 

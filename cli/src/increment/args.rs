@@ -7,8 +7,8 @@ use gaggle_workloads::Keys;
 
 use crate::{
     cluster::{self, ChannelName, RedisUrl, Selection, StrategyName},
+    duration,
     failure::Failure,
-    span,
     verbosity::Verbosity,
     whole::whole,
 };
@@ -47,7 +47,7 @@ pub(crate) struct Args {
     /// The Gaggle 1.x benchmark works 4 steps of 15 ms: `gaggle bench --workload
     /// gaggle1-contended`.
     #[arg(long, default_value = "15ms")]
-    #[arg(value_parser = span::between(Duration::ZERO, Duration::from_secs(60)))]
+    #[arg(value_parser = duration::between(Duration::ZERO, Duration::from_secs(60)))]
     pub(super) work: Duration,
     /// One key for all members (the contended case), or one for each (the uncontended case).
     #[arg(long, default_value = "same", value_parser = keys())]

@@ -1,7 +1,7 @@
 //! The report of `gaggle increment`: a table, or JSON.
 
-use gaggle_strategies::implement::in_prose;
 use gaggle_workloads::Keys;
+use humantime::format_duration;
 use indicatif::ProgressBar;
 use serde_json::json;
 
@@ -124,7 +124,7 @@ fn setting(args: &Args) -> String {
         Keys::Same => "under one key",
         Keys::Distinct => "under a key each",
     };
-    let (increments, work) = (count(args.increments, "increment"), in_prose(args.work));
+    let (increments, work) = (count(args.increments, "increment"), format_duration(args.work));
     format!("{who} × {increments} {keys}, {work} of work in each")
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use gaggle::Inspection;
 
-use crate::{span, utf8::utf8};
+use crate::{duration, utf8::utf8};
 
 /// Which holders are listed: a holder is shown if every filter matches.
 #[derive(Debug, Default, clap::Args)]
@@ -19,7 +19,7 @@ pub(super) struct Filter {
     #[arg(long, value_name = "TEXT", value_parser = utf8())]
     owner: Option<String>,
     /// Only keys that were granted longer ago than this, as 90s, 5m or 2h.
-    #[arg(long, value_name = "DURATION", value_parser = span::between(Duration::ZERO, span::YEAR))]
+    #[arg(long, value_name = "DURATION", value_parser = duration::between(Duration::ZERO, duration::YEAR))]
     older_than: Option<Duration>,
 }
 

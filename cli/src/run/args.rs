@@ -4,9 +4,10 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use gaggle::{BootClock, Clock as _, Instant, LockOptions, MaxWait};
 use gaggle_strategies::limits::{DURATION_MAX, KEY_BYTES_MAX, LABEL_BYTES_MAX, REQUEST_TIMEOUT};
+use humantime::format_duration;
 
 use super::{event::Reporter, token_file::TokenFile};
-use crate::{failure::Failure, span, utf8::utf8, whole::whole};
+use crate::{duration, failure::Failure, utf8::utf8, whole::whole};
 
 /// How long to wait without `--max-wait`.
 const MAX_WAIT: Duration = Duration::from_secs(5);
@@ -31,7 +32,7 @@ pub(crate) struct Args {
     pub(super) server: UrlArgs,
     /// Wait this long for the Redis and the key, as 500ms, at most 24h, or forever; 0 is --try
     /// [default: 5s; 1s with --try].
-    #[arg(long, value_name = "DURATION", value_parser = span::max_wait)]
+    #[arg(long, value_name = "DURATION", value_parser = duration::max_wait)]
     max_wait: Option<MaxWait>,
     /// Wait only for the Redis: run the command if the key is free now. Without it, each machine
     /// that starts a scheduled job waits for its turn and runs it.
@@ -40,21 +41,21 @@ pub(crate) struct Args {
     /// The lease, 100ms to 24h, which is extended while the command runs: after a crash of this
     /// machine the key is free after this long.
     #[arg(long, value_name = "DURATION", default_value = "10s")]
-    #[arg(value_parser = span::between(LEASE_MIN, DURATION_MAX))]
+    #[arg(value_parser = duration::between(LEASE_MIN, DURATION_MAX))]
     duration: Duration,
-    /// End the command after this long, 100ms to 8760h.
+    /// End the command after this long, 100ms to 1year.
     #[arg(long, value_name = "DURATION", default_value = "24h")]
-    #[arg(value_parser = span::between(LEASE_MIN, span::YEAR))]
+    #[arg(value_parser = duration::between(LEASE_MIN, duration::YEAR))]
     max_hold: Duration,
     /// The time between SIGTERM and SIGKILL: at most half of --duration, and 1s after a sudden loss
     /// [default: a quarter of --duration, at most 5s].
-    #[arg(long, value_name = "DURATION", value_parser = span::between(Duration::ZERO, span::YEAR))]
+    #[arg(long, value_name = "DURATION", value_parser = duration::between(Duration::ZERO, duration::YEAR))]
     kill_after: Option<Duration>,
     /// Keep the key for at least this long (at most 24h), and until its lease ends, also if the
     /// command ends earlier. With --try, machines whose clocks differ by less than this run a
     /// scheduled job once.
     #[arg(long, value_name = "DURATION")]
-    #[arg(value_parser = span::between(Duration::ZERO, DURATION_MAX))]
+    #[arg(value_parser = duration::between(Duration::ZERO, DURATION_MAX))]
     at_least: Option<Duration>,
     /// Unlock the key at once if the command fails, also before --at-least has passed. A retry on
     /// any machine can then run it.
@@ -182,14 +183,14 @@ impl TryFrom<Args> for Settings {
         // The first extension is at a third of the lease: an earlier SIGTERM would always come.
         let kill_after = args.kill_after.unwrap_or_else(|| (lease / 4).min(KILL_AFTER_MAX));
         if kill_after > lease / 2 {
-            let (given, limit) = (span::show(kill_after), span::show(lease / 2));
+            let (given, limit) = (format_duration(kill_after), format_duration(lease / 2));
             return wrong(format!(
                 "--kill-after {given}: the limit is half of --duration, {limit}; give a longer \
                  --duration or a shorter --kill-after"
             ));
         }
         if max_hold < lease {
-            let (given, limit) = (span::show(max_hold), span::show(lease));
+            let (given, limit) = (format_duration(max_hold), format_duration(lease));
             return wrong(format!(
                 "--max-hold {given}: it is at least --duration, {limit}; give a shorter --duration \
                  or a longer --max-hold"

@@ -68,7 +68,7 @@ impl Command {
             .env("GAGGLE_KEY", &settings.key)
             .env("GAGGLE_FENCING_TOKEN", guard.fencing_token().to_string())
             .env(NONCE, guard.nonce().to_string())
-            .env("GAGGLE_URL", address.public())
+            .env("GAGGLE_URL", address.url().to_string())
             .process_group(0)
             .spawn()?;
         let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw);

@@ -3,13 +3,11 @@
 use std::{io::Write as _, time::Duration};
 
 use gaggle::Owner;
+use humantime::format_duration;
 use serde::Serialize;
 
 use super::stderr::Stderr;
-use crate::{
-    output::{json, printable},
-    span,
-};
+use crate::output::{json, printable};
 
 /// How long most events may delay what follows.
 const DELAY_MAX: Duration = Duration::from_millis(20);
@@ -197,10 +195,10 @@ impl Event {
 fn lost(cause: Option<Cause>, command: Fate, max_hold: Duration) -> String {
     match (cause, command) {
         (Some(Cause::MaxHold), Fate::Running) => {
-            format!("reached --max-hold {}; {RUNS_ON}", span::show(max_hold))
+            format!("reached --max-hold {}; {RUNS_ON}", format_duration(max_hold))
         }
         (Some(Cause::MaxHold), _) => {
-            format!("reached --max-hold {}; the command was ended", span::show(max_hold))
+            format!("reached --max-hold {}; the command was ended", format_duration(max_hold))
         }
         (Some(Cause::Watchdog), _) => {
             let by = "which another process stopped or ended; the command was killed";

@@ -10,6 +10,7 @@ use std::{
 
 use gaggle::{BootClock, Clock as _, Error, Guard, Instant, Locker, MaxWait, OpenError, Owner};
 use gaggle_strategies::{error::UnavailableKind, limits::DURATION_MIN};
+use humantime::format_duration;
 use rustix::{
     io::Errno,
     process::{Pid, Signal, test_kill_process},
@@ -22,7 +23,7 @@ use super::{
     event::Event,
     signals::{self, Signals},
 };
-use crate::{failure::Failure, output::ms, span};
+use crate::{failure::Failure, output::ms};
 
 /// How long to wait for a withdrawal to be sent.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -54,7 +55,7 @@ pub(super) async fn open(
         let opened = tokio::select! {
             biased;
             signal = signals.fatal() => return Err(interrupted(settings, signal)),
-            opened = gaggle::open(address.url()) => opened,
+            opened = address.url().open() => opened,
             () = until(give_up_at) => {
                 let silent = match settings.try_now {
                     true => "it did not reply in time; --max-wait gives it more time",
@@ -226,7 +227,7 @@ pub(super) async fn unlock(
     let consequence = match error {
         // The reason says that the lock was lost.
         Error::NotHolder | Error::Expired => String::new(),
-        _ => format!("; it is free within {}", span::show(settings.lease())),
+        _ => format!("; it is free within {}", format_duration(settings.lease())),
     };
     let reason = format!("was not unlocked at {server}: {reason}{consequence}");
     settings.reporter.report(&Event::NotUnlocked { reason });

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use humantime::format_duration;
+
 use super::{
     backend::Backend,
     call::{Call, LockCall, Reply, Until},
@@ -10,7 +12,7 @@ use super::{
 };
 use crate::{
     Error, Instant, Lock, LockOptions, MaxWait, UnavailableKind, check_request,
-    deadline::check_lasting, in_prose, lasts, wait::whole_ms,
+    deadline::check_lasting, lasts, wait::whole_ms,
 };
 
 /// The pause before an acquisition whose grant ended unread is retried under a fresh nonce.
@@ -126,7 +128,8 @@ impl<B: Backend> Client<B> {
 
 /// The error of a call whose grants all arrive too late: `took` is the time of an extension.
 fn too_short(lease: Duration, took: Duration) -> Error {
-    let (grants, lease, took) = (LATE_GRANTS_MAX + 1, in_prose(lease), in_prose(took));
+    let took = format_duration(Duration::from_millis(whole_ms(took)));
+    let (grants, lease) = (LATE_GRANTS_MAX + 1, format_duration(lease));
     let text = format!(
         "the lease of {lease} is too short: {grants} grants arrived with less than half of it left, \
          and the last extension took {took}: use a duration above twice that time"

@@ -6,13 +6,13 @@ mod tests;
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use gaggle_channels::{NODE_NAME_BYTES_MAX, NodeName};
+use humantime::format_duration;
 
 use super::wire::Times;
 use crate::{
     BootClock, CLUSTER_NAME_BYTES_MAX, Clock, DURATION_MAX, Drift, Error, MEMBERS_MAX,
     REQUEST_TIMEOUT,
     client::busy_poll::{BUSY_POLL, BUSY_POLL_MAX},
-    in_prose,
     lock_table::TableConfig,
     options::check_span,
     wait::whole_ms,
@@ -222,13 +222,14 @@ impl MemberOptions {
         let limit = format!("the channel's frame of {frame_limit} bytes");
         let has_name = (1..=CLUSTER_NAME_BYTES_MAX).contains(&cluster);
         let elects = min >= heartbeat.saturating_mul(3) && max >= min.saturating_add(heartbeat);
+        let range = format!("{} to {}", format_duration(min), format_duration(max));
         // The default is not an option that the caller has set: the heartbeat alone is too long.
         let election = if self.election_timeout == ELECTION_TIMEOUT {
-            let limit = "5 ms to 50 ms, or more with a longer election_timeout";
-            ("heartbeat", elects, in_prose(heartbeat), limit)
+            let limit = "5ms to 50ms, or more with a longer election_timeout";
+            ("heartbeat", elects, format_duration(heartbeat).to_string(), limit)
         } else {
             let limit = "at least three heartbeats, and a span of at least one";
-            ("election_timeout", elects, format!("{} to {}", in_prose(min), in_prose(max)), limit)
+            ("election_timeout", elects, range, limit)
         };
         // A field, whether it keeps to its limit, its value, and the limit.
         let rules = [

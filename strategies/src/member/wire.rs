@@ -8,11 +8,11 @@ mod raft_message;
 use std::{borrow::Cow, time::Duration};
 
 use bytes::Bytes;
+use humantime::format_duration;
 use serde::{Deserialize, Serialize};
 
 pub(super) use self::raft_message::RaftMessage;
 use crate::{
-    in_prose,
     lock_table::{Command, TableConfig},
     printable::Printable,
 };
@@ -87,8 +87,13 @@ pub(super) struct Times {
 
 impl std::fmt::Display for Times {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (heartbeat, (min, max)) = (in_prose(self.heartbeat), self.election_timeout);
-        write!(f, "heartbeat {heartbeat}, election_timeout {} to {}", in_prose(min), in_prose(max))
+        let (heartbeat, (min, max)) = (format_duration(self.heartbeat), self.election_timeout);
+        write!(
+            f,
+            "heartbeat {heartbeat}, election_timeout {} to {}",
+            format_duration(min),
+            format_duration(max)
+        )
     }
 }
 

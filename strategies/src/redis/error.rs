@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use gaggle_channels::redis_error::{Attempt, NO_RESP3, is_passing, reason};
+use humantime::format_duration;
 use redis::{RedisError, ServerError};
 
-use crate::{Instant, UnavailableKind, client::command::Cause, in_prose, printable::Printable};
+use crate::{Instant, UnavailableKind, client::command::Cause, printable::Printable};
 
 /// The oldest server whose `PEXPIRE` knows `GT` and `LT`.
 pub(super) const VERSION_MIN: u32 = 7;
@@ -79,14 +80,14 @@ pub(crate) enum ConnectionError {
     UnknownMaster { address: String, name: String },
     #[error("lost the connection to Redis at {address}: {reason}")]
     Lost { address: String, reason: String },
-    #[error("Redis at {address} has not replied for {}", in_prose(*timeout))]
+    #[error("Redis at {address} has not replied for {}", format_duration(*timeout))]
     Silent { address: String, timeout: Duration },
 }
 
 impl ConnectionError {
     /// `what` did not come in time.
     pub(super) fn unreachable_within(address: String, what: &str, limit: Duration) -> Self {
-        Self::Unreachable { address, reason: format!("{what} within {}", in_prose(limit)) }
+        Self::Unreachable { address, reason: format!("{what} within {}", format_duration(limit)) }
     }
 
     /// The server replied to a command with this error.

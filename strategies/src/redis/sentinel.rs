@@ -3,6 +3,7 @@
 use std::{io, time::Duration};
 
 use gaggle_channels::redis_error::{Attempt, NO_RESP3, reason};
+use humantime::format_duration;
 use redis::{ConnectionAddr, RedisConnectionInfo, Value};
 
 use super::{
@@ -11,7 +12,6 @@ use super::{
     error::{ConnectionError, is_unknown_command, server_reason},
     protocol::master,
 };
-use crate::in_prose;
 
 /// The port of a Sentinel that is given without one.
 const PORT: u16 = 26_379;
@@ -39,7 +39,7 @@ impl SentinelDial {
         Box::pin(async move {
             let asked = named(&address, &master, &asking);
             let asked = asking.transport.within(patience, asked).await.unwrap_or_else(|| {
-                let reason = format!("no reply within {}", in_prose(patience));
+                let reason = format!("no reply within {}", format_duration(patience));
                 Err(ConnectionError::NoSentinel { address: shown(&address), reason })
             });
             let server = asked.map_err(io::Error::other)?;

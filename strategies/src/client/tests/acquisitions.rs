@@ -160,8 +160,7 @@ async fn fourth_late_grant_ends_the_call() {
     let error = client.lock("k", &options(MaxWait::Forever)).await.unwrap_err();
     assert!(matches!(error, Error::Unavailable { kind: UnavailableKind::Unreachable, .. }));
     let text = error.to_string();
-    let parts =
-        ["the lease of 10 s is too short", "4 grants arrived", "use a duration above twice"];
+    let parts = ["the lease of 10s is too short", "4 grants arrived", "use a duration above twice"];
     assert!(parts.iter().all(|part| text.contains(part)), "{text}");
     assert_eq!(nonces(&script).len(), 4);
 }
@@ -175,7 +174,7 @@ async fn late_grant_is_not_extended_past_the_wait() {
         // Its time is over, or there were four such grants.
         let is_over = matches!(error, Error::TimedOut(None));
         assert_eq!(is_over, max_wait != MaxWait::Forever, "{error:?}");
-        assert!(is_over || error.to_string().contains("the last extension took 1 s"), "{error}");
+        assert!(is_over || error.to_string().contains("the last extension took 1s"), "{error}");
         assert!((at(ends)..at(ends + 100)).contains(&now(&client)), "{:?}", now(&client));
         let sent = script.sent();
         let is_unlock = |command: &&Command| matches!(command, Command::Unlock { .. });

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use humantime::format_duration;
+
 use super::{Body, Event, Instant, Node, ProcessId, admission};
 use crate::{
     UnavailableKind,
@@ -23,9 +25,9 @@ impl Node {
         if let Request::Lock { lease, .. } | Request::Extend { lease, .. } = &request
             && whole_ms(*lease) > group.lease_max_ms()
         {
+            let limit = format_duration(Duration::from_millis(group.lease_max_ms()));
             let text = format!(
-                "the group's outside_max is {} ms: make that option equal at all members",
-                group.lease_max_ms()
+                "the group's outside_max is {limit}: make that option equal at all members"
             );
             let (of, cause) = (request.subject(), Cause::new(UnavailableKind::Misconfigured, text));
             self.turn.events.push(Event::Failed { of, fate: Fate::Refused, cause });

@@ -201,7 +201,10 @@ fn another_outside_max_is_named_to_the_caller() {
     world.run(100);
     match &world.replies[&caller] {
         Reply::Failed(error) => {
-            assert!(error.is_permanent() && error.to_string().contains("5000 ms"), "{error}");
+            assert!(
+                error.is_permanent() && error.to_string().contains("outside_max is 5s"),
+                "{error}"
+            );
         }
         reply => panic!("{reply:?}"),
     }

@@ -114,8 +114,8 @@ fn different_times_are_warned_of_until_equal() {
     world.start("c");
     world.run_until_ready();
     world.run(1_000);
-    let usual = "heartbeat 50 ms, election_timeout 150 ms to 300 ms";
-    let other = "heartbeat 20 ms, election_timeout 100 ms to 1 s";
+    let usual = "heartbeat 50ms, election_timeout 150ms to 300ms";
+    let other = "heartbeat 20ms, election_timeout 100ms to 1s";
     let expected = [
         format!("a theirs={usual} mine={other}"),
         format!("b theirs={usual} mine={other}"),

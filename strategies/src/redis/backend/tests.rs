@@ -313,7 +313,7 @@ fn failed_attempt_names_address_and_cause() {
     let events = lab.after(Duration::from_millis(1));
     assert_eq!(
         down_cause(&events).to_error().to_string(),
-        "cannot reach Redis at here:1: no connection within 500 ms"
+        "cannot reach Redis at here:1: no connection within 500ms"
     );
 }
 

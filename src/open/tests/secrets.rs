@@ -7,7 +7,7 @@ use std::{cmp::Reverse, error::Error as _};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use proptest::prelude::*;
 
-use super::{scheme::SCHEMES, target::parse};
+use super::{SCHEMES, Url};
 use crate::OpenError;
 
 /// The parts of a secret; no URL form, option or message contains one of them.
@@ -58,7 +58,7 @@ proptest! {
                 // Inserted, and in place of all that follows.
                 let (before, after) = form.split_at(at);
                 for url in [format!("{before}{secret}{after}"), format!("{before}{secret}")] {
-                    if let Err(error) = parse(&url) {
+                    if let Err(error) = Url::parse(&url) {
                         assert_hidden(&shown(&error), &url)?;
                     }
                 }
@@ -88,12 +88,12 @@ proptest! {
             format!("redis+unix:///run/r.sock?user={user}&pass={pass}"),
             format!("gaggle+redis://{user}:{pass}@h?cluster=c&name=a&members=a"),
         ] {
-            match parse(&form) {
+            match Url::parse(&form) {
                 Err(error) => {
                     prop_assert!(!escaped, "{form}: {error}");
                     assert_hidden(&shown(&error), &form)?;
                 }
-                Ok(target) => assert_hidden(&format!("{target:?}"), &form)?,
+                Ok(url) => assert_hidden(&format!("{:?}", url.target()), &form)?,
             }
         }
     }
@@ -110,7 +110,7 @@ fn rest_of_a_password_is_no_option() {
         "redis+unix:///s?p%61ss=hunter&zyxwvu=1",
         "redis://h?hunter",
     ] {
-        let error = parse(url).expect_err(url);
+        let error = Url::parse(url).expect_err(url);
         assert_hidden(&shown(&error), "pass").unwrap();
     }
 }
@@ -120,7 +120,7 @@ fn unescaped_question_mark_is_named() {
     for url in
         ["redis://:1?secret@h", "redis://token?secret@h", "raft+redis://u:1?secret@h?cluster=c"]
     {
-        let error = parse(url).expect_err(url);
+        let error = Url::parse(url).expect_err(url);
         assert!(error.to_string().contains("? as %3F"), "{url}: {error}");
         assert!(!shown(&error).contains("secret"), "{url}: {error:?}");
     }
