@@ -43,7 +43,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?.to_string();
     let (stop, stopped) = oneshot::channel::<()>();
-    // A service waits for SIGTERM and Ctrl-C: docs/recipes.md, *Sharing a locker in axum*.
+    // A service waits for SIGTERM and Ctrl-C: docs/recipes.md, *A service in axum*.
     let server = axum::serve(listener, router).with_graceful_shutdown(async { _ = stopped.await });
     let server = tokio::spawn(server.into_future());
     for request in [0; 8].map(|_| tokio::spawn(request(address.clone()))) {
