@@ -15,7 +15,7 @@ use criterion::{
 };
 use gaggle::Locker;
 use gaggle_fixtures::{RedisServer, free_port, redis_program};
-use gaggle_workloads::{Failed, Figures, NoLock, Workload, run, run_lockers};
+use gaggle_workloads::{BoxError, Figures, NoLock, Workload, run};
 use tokio::runtime::{Builder, Runtime};
 
 type Group<'a> = BenchmarkGroup<'a, WallTime>;
@@ -103,7 +103,7 @@ fn measure_both(group: &mut Group<'_>, runtime: &Runtime, (name, urls): &Setup) 
         group.measurement_time(time);
         measure(group, BenchmarkId::new(case, name), |rounds| {
             let workload = workload.clone().each(rounds);
-            runtime.block_on(run_lockers(lockers(), &workload, "bench"))
+            runtime.block_on(run(lockers(), &workload, "bench"))
         });
     }
     for locker in opened.into_inner().unwrap_or_default() {
@@ -112,7 +112,7 @@ fn measure_both(group: &mut Group<'_>, runtime: &Runtime, (name, urls): &Setup) 
 }
 
 /// Members that vote, and have locked once, which opens lazy connections.
-async fn open(urls: &[String]) -> Result<Vec<Arc<Locker>>, Failed> {
+async fn open(urls: &[String]) -> Result<Vec<Arc<Locker>>, BoxError> {
     let mut lockers = Vec::new();
     for url in urls {
         lockers.push(Arc::new(gaggle::open(url).await?));
@@ -127,7 +127,7 @@ async fn open(urls: &[String]) -> Result<Vec<Arc<Locker>>, Failed> {
 fn measure(
     group: &mut Group<'_>,
     id: BenchmarkId,
-    mut run: impl FnMut(u32) -> Result<Figures, Failed>,
+    mut run: impl FnMut(u32) -> Result<Figures, BoxError>,
 ) {
     group.bench_function(id, |bencher| {
         bencher.iter_custom(|rounds| {

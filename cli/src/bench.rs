@@ -1,110 +1,147 @@
-//! `gaggle bench`: runs the workloads of [`gaggle_workloads`] on the selected locks.
+//! `gaggle bench` and `gaggle increment`: the workloads of [`gaggle_workloads`] on the selected
+//! locks.
 
 mod args;
-mod chart;
-mod child;
-mod crew;
-mod machine;
-mod open;
+mod counters;
+mod cpu;
+mod member;
 mod plan;
 mod progress;
 mod report;
 mod row;
+mod store;
+mod worker;
+mod workers;
 mod workload_name;
 
 use std::{io, process::ExitCode};
 
 use gaggle_workloads::{Figures, NoLock};
 
-pub(crate) use self::{args::Args, child::run_worker};
+pub(crate) use self::{
+    args::{Args, IncrementArgs},
+    worker::{WORKER, run_worker},
+};
 use self::{
-    crew::Crew,
+    counters::Counters,
+    member::Member,
     plan::{Case, Plan},
     progress::Progress,
-    report::Report,
+    report::{IncrementReport, Report},
     row::Row,
+    workers::Workers,
 };
 use crate::{
-    cluster::{Setup, StrategyName},
+    cluster::{self, Setup, StrategyName},
     failure::Failure,
     output::remark,
     stop,
 };
 
-/// The command of a worker process.
-pub(crate) const WORKER: &str = "bench-worker";
-
-/// Runs all workloads on all setups, round by round: a disturbance of the machine meets all of
-/// them.
+/// Runs `gaggle bench`: all workloads on all setups, round by round, so that a disturbance of the
+/// machine affects all of them.
 pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
-    args.verbosity.start(io::stderr)?;
+    let verbosity = args.setup.verbosity;
+    verbosity.start(io::stderr)?;
     args.check()?;
-    let plan = Plan::new(&args);
-    let busy_share = machine::busy_share();
-    if !args.verbosity.is_quiet() {
+    let plan = Plan::bench(&args);
+    let busy_share = cpu::busy_share();
+    if !verbosity.is_quiet() {
         remark(&plan);
-        if busy_share > machine::BUSY {
+        if busy_share > cpu::BUSY {
             let percent = busy_share * 100.0;
             remark(format_args!("warning: other programs use {percent:.0} % of the machine"));
         }
     }
-    let progress = Progress::new(&args, plan.expected());
     let mut rows = Vec::new();
-    let measured = tokio::select! {
-        measured = measure(&args, &plan, &progress, &mut rows) => measured,
-        stopped = stop::signal() => Err(stopped),
-    };
-    drop(progress);
-    // A failure keeps the results before it.
-    let failure = measured.err();
-    if rows.is_empty()
-        && let Some(failure) = failure
-    {
-        return Err(failure);
-    }
+    let failure = measure(&plan, verbosity.shows_bar(), &mut rows).await.err();
     rows.iter_mut().for_each(Row::conclude);
     rows.sort_by(|a, b| plan.position(a).cmp(&plan.position(b)).then_with(|| a.compare(b)));
     let ended_early = failure.as_ref().map(Failure::to_string);
     let ended_early = ended_early.as_deref();
     let report = Report { args: &args, plan: &plan, rows: &rows, busy_share, ended_early };
-    // Neither output depends on the other one.
-    let is_json = args.json.as_deref() == Some("-");
-    let text = if is_json { report.json() } else { report.text() };
-    let shown = stop::say_unless_stopped(text).await;
-    let saved = report.save();
-    if let Some(failure) = failure {
+    conclude(&rows, failure, || report.output(), || report.save()).await
+}
+
+/// Runs `gaggle increment`: the increments on all setups, one after another.
+pub(crate) async fn run_increment(args: IncrementArgs) -> Result<ExitCode, Failure> {
+    let verbosity = args.setup.verbosity;
+    verbosity.start(io::stderr)?;
+    args.check()?;
+    let plan = Plan::increment(&args);
+    let mut rows = Vec::new();
+    let shows_bar = !args.json && verbosity.shows_bar();
+    let failure = measure(&plan, shows_bar, &mut rows).await.err();
+    let report = IncrementReport { args: &args, rows: &rows };
+    conclude(&rows, failure, || report.output(), || Ok(())).await
+}
+
+/// Prints and saves the results. A failure keeps the results before it.
+async fn conclude(
+    rows: &[Row],
+    failure: Option<Failure>,
+    output: impl FnOnce() -> String,
+    save: impl FnOnce() -> Result<(), Failure>,
+) -> Result<ExitCode, Failure> {
+    if rows.is_empty()
+        && let Some(failure) = failure
+    {
         return Err(failure);
     }
+    // Neither output depends on the other one.
+    let shown = stop::say_unless_stopped(output()).await;
+    let saved = save();
+    failure.map_or(Ok(()), Err)?;
     shown.and(saved)?;
     Ok(ExitCode::from(u8::from(rows.iter().any(Row::has_failed))))
 }
 
 /// Adds each result to `rows` as soon as it is there.
-async fn measure(
-    args: &Args,
-    plan: &Plan,
+async fn measure(plan: &Plan<'_>, shows_bar: bool, rows: &mut Vec<Row>) -> Result<(), Failure> {
+    let counters = match plan.counts {
+        true => Some(Counters::open(plan.args).await?),
+        false => None,
+    };
+    let progress = Progress::new(plan, shows_bar);
+    let measured = tokio::select! {
+        measured = run_rounds(plan, counters.as_ref(), &progress, rows) => measured,
+        stopped = stop::signal() => Err(stopped),
+    };
+    drop(progress);
+    // Also after a failure: the counters are real keys in the user's Redis.
+    let deleted = match &counters {
+        Some(counters) => counters.delete(&plan.counters()).await,
+        None => Ok(()),
+    };
+    measured.and(deleted)
+}
+
+async fn run_rounds(
+    plan: &Plan<'_>,
+    counters: Option<&Counters>,
     progress: &Progress,
     rows: &mut Vec<Row>,
 ) -> Result<(), Failure> {
     if let Some(setup) = plan.setups.iter().find(|setup| setup.strategy == StrategyName::Redis) {
         // An unreachable server is reported at once, not after the other setups.
-        open::check_redis(args).await.map_err(|failure| failure.during(&setup.to_string()))?;
+        check_redis(plan, *setup).await.map_err(|failure| failure.during(&setup.to_string()))?;
     }
-    for round in 0..args.rounds() {
+    for round in 0..plan.rounds {
         if let Some(workload) = &plan.baseline {
             let run = async {
                 let run = gaggle_workloads::run(&[NoLock.into()], workload, "").await;
                 run.map_err(|error| Failure::of(&*error))
             };
             let figures = progress.during("sequential", workload.expected(), run).await?;
-            Row::add_round(rows, None, "sequential", figures);
+            Row::add_round(rows, None, "sequential", figures, None);
         }
         for setup in &plan.setups {
-            let opening = Crew::open(*setup, args);
-            let mut crew =
+            let opening = Workers::open(*setup, plan, counters);
+            let mut workers =
                 progress.during(&setup.to_string(), plan::opening(*setup), opening).await?;
-            let outcome = run_all(&mut crew, *setup, plan, round, progress, rows).await;
-            crew.close().await;
+            let outcome =
+                run_cases(&mut workers, *setup, plan, round, counters, progress, rows).await;
+            workers.close().await;
             outcome?;
         }
         progress.end_of_round(round + 1);
@@ -112,37 +149,51 @@ async fn measure(
     Ok(())
 }
 
-async fn run_all(
-    crew: &mut Crew,
+/// Checks that the Redis of `--redis` can be locked in.
+async fn check_redis(plan: &Plan<'_>, setup: Setup) -> Result<(), Failure> {
+    let cluster = cluster::members(setup, 1, plan.args.redis.as_ref(), "")?;
+    Member::open(&cluster.urls[0], plan.longest_section(), None).await?.close().await;
+    Ok(())
+}
+
+async fn run_cases(
+    workers: &mut Workers,
     setup: Setup,
-    plan: &Plan,
+    plan: &Plan<'_>,
     round: u32,
+    counters: Option<&Counters>,
     progress: &Progress,
     rows: &mut Vec<Row>,
 ) -> Result<(), Failure> {
     for case in &plan.cases {
-        let mut measured = Vec::new();
-        for (part, parts) in case.parts(setup, crew.members()) {
-            // Unique to the benchmark, which shares no key with another one.
-            let prefix = format!("gaggle/bench/{}/{}/{round}/{part}", plan.run, case.name.as_str());
+        let (mut measured, mut counted) = (Vec::new(), None);
+        for (part, parts) in case.parts(setup, workers.count()) {
+            let prefix = plan.prefix(setup, case, round, part);
             let name = format!("{setup} {}", case.name.as_str());
             let workload = case.workload(parts);
-            let run = crew.run(&workload, part, &prefix);
-            let figures = progress.during(&name, workload.expected(), run).await?;
+            let run = workers.run(&workload, part, &prefix);
+            let mut figures = progress.during(&name, workload.expected(), run).await?;
             if figures.pairs == 0 {
                 let problem = "no lock was unlocked within the time: use a longer --duration";
                 return Err(Failure::new(format!("{name}: {problem}")));
             }
+            if setup.strategy == StrategyName::Noop {
+                // An apparent hand-off without a lock is chance.
+                figures.handoff_us = None;
+            }
             measured.push(figures);
+            if let Some(counters) = counters {
+                counted = Some(counters.sum(&case.keys(&prefix)).await?);
+            }
         }
         for (label, figures) in labelled(case, measured) {
-            Row::add_round(rows, Some(setup), label, figures);
+            Row::add_round(rows, Some(setup), label, figures, counted);
         }
     }
     Ok(())
 }
 
-/// Of runs that began at each member in turn, the fastest and the slowest. The leader saves a round
+/// The fastest and the slowest of runs that began at each member in turn. The leader saves a round
 /// trip, and only the figures show which member it is.
 fn labelled(case: &Case, mut measured: Vec<Figures>) -> Vec<(&'static str, Figures)> {
     measured.sort_by(|a, b| a.lock_us.p50.total_cmp(&b.lock_us.p50));
@@ -168,14 +219,14 @@ mod tests {
         args: Args,
     }
 
-    fn plan(line: &str) -> Plan {
-        let args = Line::try_parse_from(line.split_whitespace()).expect("valid arguments").args;
-        Plan::new(&args)
+    fn args(line: &str) -> Args {
+        Line::try_parse_from(line.split_whitespace()).expect("valid arguments").args
     }
 
     #[test]
     fn comparison_takes_under_a_minute() {
-        let plan = plan("bench --compare --redis redis://127.0.0.1");
+        let args = args("bench --compare --redis redis://127.0.0.1");
+        let plan = Plan::bench(&args);
         let setups: Vec<_> = plan.setups.iter().map(Setup::to_string).collect();
         let expected =
             "local redis gaggle/memory gaggle/tcp gaggle/redis raft/memory raft/tcp raft/redis";
@@ -204,7 +255,8 @@ mod tests {
             jain: 1.0,
             broken: Broken::default(),
         };
-        let plan = plan("bench --workload uncontended");
+        let args = args("bench --workload uncontended");
+        let plan = Plan::bench(&args);
         let shown = labelled(&plan.cases[0], [3.0, 9.0, 1.0, 5.0].map(figures).into());
         let shown: Vec<_> =
             shown.iter().map(|(label, figures)| (*label, figures.lock_us.p50)).collect();

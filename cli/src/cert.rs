@@ -4,17 +4,16 @@ use std::path::PathBuf;
 #[cfg(not(feature = "tls"))]
 use std::process::ExitCode;
 
-use clap::{Subcommand, builder::TypedValueParser};
+use clap::{Subcommand, builder::TypedValueParser, value_parser};
 
 #[cfg(feature = "tls")]
 pub(crate) use self::with_tls::{run, run_secret};
 #[cfg(not(feature = "tls"))]
 use crate::failure::{BUILT_WITHOUT_TLS, Failure};
-use crate::whole::whole;
 
-/// Of a certificate: at most a century.
+/// The days of a certificate, at most a century.
 fn days() -> impl TypedValueParser<Value = u32> {
-    whole::<u32>(1..=36_500)
+    value_parser!(u32).range(1..=36_500)
 }
 
 #[derive(Debug, clap::Args)]
@@ -165,7 +164,7 @@ mod with_tls {
         }
     }
 
-    /// Without the options of URLs, which are not of this command.
+    /// The text without the options of URLs, which this command does not have.
     fn refused(error: &ChannelError) -> Failure {
         match error {
             ChannelError::InvalidOptions { field: "cluster", problem } => {

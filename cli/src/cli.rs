@@ -18,7 +18,7 @@ use clap::{
 use gaggle::MaxWait;
 use tokio::runtime::Builder;
 
-use crate::{bench, cert, failure::Failure, increment, operate, output, run, runtime};
+use crate::{bench, cert, failure::Failure, operate, output, run, runtime};
 
 /// A keyed mutex whose strategy you choose: in process, Redis, or an embedded Raft group.
 #[derive(Parser)]
@@ -33,19 +33,19 @@ struct Cli {
 enum Command {
     /// Run a command while this process holds the lock of a key: a scheduled job runs once.
     ///
-    /// The command runs in a process group of its own. It gets SIGTERM before its lease ends and
-    /// SIGKILL in time, also if this process is stopped or killed.
+    /// The command runs in a new process group. It gets SIGTERM before its lease ends and SIGKILL
+    /// in time, also if this process is stopped or killed.
     ///
     /// The Redis may lose the lock earlier, as in a failover. The command then gets both as soon as
     /// that is noticed, at most 1s apart. Until then two commands may run, and only a resource that
     /// checks fencing tokens refuses one.
     ///
     /// Processes that left the group are ended with the command, if they still have its
-    /// GAGGLE_NONCE. After a command that ends by itself they run on, unless its code is 129, 130,
-    /// 131 or 143, as of a shell after HUP, INT, QUIT or TERM. Signals are forwarded to the group,
-    /// unless the command runs as another user: use `sudo gaggle run`, not `gaggle run … sudo`. The
-    /// command finds GAGGLE_KEY, GAGGLE_FENCING_TOKEN, GAGGLE_NONCE and GAGGLE_URL (without its
-    /// password) in its environment.
+    /// GAGGLE_NONCE. They run on after a command that ends under its lock, unless its code is 129,
+    /// 130, 131 or 143, as of a shell after HUP, INT, QUIT or TERM. Signals are forwarded to the
+    /// group, unless the command runs as another user: use `sudo gaggle run`, not `gaggle run …
+    /// sudo`. The command finds GAGGLE_KEY, GAGGLE_FENCING_TOKEN, GAGGLE_NONCE and GAGGLE_URL
+    /// (without its password) in its environment.
     ///
     /// Exit code: the command's own, or 128+n after signal n, also while it waits for the key. 122
     /// if the Redis cannot be used, 123 if the lock was lost, 124 if the key is held. 125 after
@@ -77,11 +77,11 @@ enum Command {
     ///
     /// Exit code: 1 if a lock lost an update, 130 after Ctrl-C, 143 after SIGTERM, 129 after
     /// SIGHUP, 2 after any other failure.
-    Increment(increment::Args),
+    Increment(bench::IncrementArgs),
     /// Measure locks on this machine, this network, this Redis.
     ///
-    /// Beside the throughput stands what it hides: hand-off latency, longest wait, fairness, mutual
-    /// exclusion.
+    /// The tables show what a throughput hides, too: hand-off latency, longest wait, fairness,
+    /// mutual exclusion.
     ///
     /// Exit code: 1 if a lock broke mutual exclusion, 130 after Ctrl-C, 143 after SIGTERM, 129
     /// after SIGHUP, 2 after any other failure.
@@ -110,12 +110,9 @@ pub(crate) fn run() -> Result<ExitCode, Failure> {
     let first = first.as_deref().and_then(OsStr::to_str);
     // Not commands of the parser, which would suggest them after a typing error.
     match first {
-        // One of several: threads that wake each other would be measured too.
+        // A worker is one of several: threads that wake each other would be measured too.
         Some(bench::WORKER) => {
             return block_on(Builder::new_current_thread(), bench::run_worker());
-        }
-        Some(increment::WORKER) => {
-            return block_on(Builder::new_multi_thread(), increment::run_worker());
         }
         Some(run::STARTER) => return Ok(run::run_starter()),
         Some(run::WATCHDOG) => return run::run_watchdog(),
@@ -150,7 +147,9 @@ pub(crate) fn run() -> Result<ExitCode, Failure> {
         }
     };
     match cli.command {
-        Command::Increment(args) => block_on(Builder::new_multi_thread(), increment::run(args)),
+        Command::Increment(args) => {
+            block_on(Builder::new_multi_thread(), bench::run_increment(args))
+        }
         Command::Run(args) => Ok(run::run(args)),
         Command::List(args) => operate::list(args),
         Command::Inspect(args) => operate::inspect(args),
@@ -174,7 +173,8 @@ fn man(name: Option<&str>) -> Result<ExitCode, Failure> {
     all.build();
     let name = name.unwrap_or_default();
     let of = named(&all, name).cloned();
-    let of = of.ok_or_else(|| Failure::new(format!("{name} is no command: see gaggle --help")))?;
+    let of =
+        of.ok_or_else(|| Failure::new(format!("unknown command {name}: see gaggle --help")))?;
     let mut page = Vec::new();
     // The footer, in place of the name of the command and its version.
     let source = format!("gaggle {}", crate::VERSION);

@@ -66,6 +66,8 @@ impl Failure {
     }
 }
 
+impl Error for Failure {}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)

@@ -6,7 +6,6 @@ mod cli;
 mod cluster;
 mod duration;
 mod failure;
-mod increment;
 mod operate;
 mod output;
 mod redis_url;
@@ -15,8 +14,6 @@ mod runtime;
 mod stop;
 mod utf8;
 mod verbosity;
-mod whole;
-mod worker;
 
 use std::{
     io::{self, Write as _},
@@ -28,7 +25,7 @@ const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), env!("GAGGLE_COMMIT"));
 
 fn main() -> ExitCode {
     cli::run().unwrap_or_else(|failure| {
-        // One that is closed or full keeps the exit code.
+        // A standard error that is closed or full keeps the exit code.
         let _ = writeln!(io::stderr(), "gaggle: {failure}");
         failure.exit_code()
     })

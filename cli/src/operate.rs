@@ -5,6 +5,7 @@ mod text;
 
 use std::{collections::BTreeSet, env, ffi::OsString, io, process::ExitCode};
 
+use clap::value_parser;
 use gaggle::{
     Error, Inspection, Locker, Owner,
     operator::{ForcedUnlock, ListOptions, Operator, Page},
@@ -24,7 +25,6 @@ use crate::{
     runtime,
     utf8::utf8,
     verbosity::Verbosity,
-    whole::whole,
 };
 
 /// The exit code if nothing holds the key.
@@ -42,8 +42,9 @@ pub(crate) struct ListArgs {
     #[command(flatten)]
     filter: Filter,
     /// At most this many keys, after the filters.
-    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = whole(1..=usize::MAX))]
-    limit: usize,
+    #[arg(long, value_name = "N", default_value_t = 1_000)]
+    #[arg(value_parser = value_parser!(u64).range(1..))]
+    limit: u64,
     /// Print JSON: one object a line, and nothing if no key is held.
     #[arg(long)]
     json: bool,
@@ -94,9 +95,10 @@ pub(crate) fn list(args: ListArgs) -> Result<ExitCode, Failure> {
         let mut options = ListOptions::default().prefix(&*args.prefix).limit(PAGE_MAX);
         // Two pages can have one key.
         let (mut seen, mut unreadable, mut table) = (BTreeSet::new(), 0, Table::default());
+        let limit = usize::try_from(args.limit).unwrap_or(usize::MAX);
         loop {
             let mut page = page(operator(locker), &options).await?;
-            let left = args.limit - seen.len();
+            let left = limit - seen.len();
             // What a filter asks of a holder, such a key does not have.
             page.unreadable.retain(|key| !is_filtered && seen.insert(key.clone()));
             page.entries
@@ -113,8 +115,8 @@ pub(crate) fn list(args: ListArgs) -> Result<ExitCode, Failure> {
             } else if !(page.entries.is_empty() && page.unreadable.is_empty()) {
                 say(table.page(&page.entries, &page.unreadable))?;
             }
-            if seen.len() > args.limit || seen.len() == args.limit && page.next.is_some() {
-                let keys = count(args.limit as u64, "key");
+            if seen.len() > limit || seen.len() == limit && page.next.is_some() {
+                let keys = count(args.limit, "key");
                 notice(&format!("there may be more than {keys}: give a greater --limit"));
                 break;
             }

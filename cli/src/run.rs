@@ -10,7 +10,6 @@ mod processes;
 mod signals;
 mod stderr;
 mod terminal;
-mod token_file;
 mod watchdog;
 
 use std::{process::ExitCode, time::Duration};
@@ -19,7 +18,7 @@ use gaggle::{BootClock, Clock as _, Guard, LossCause};
 use tokio::runtime::Builder;
 
 use self::{
-    args::Settings,
+    args::{LOST, Settings},
     command::{NOT_EXECUTABLE, NOT_FOUND},
     event::{Cause, Event, Fate, Reporter},
     job::{End, Loss},
@@ -52,7 +51,6 @@ pub(crate) fn run(args: Args) -> ExitCode {
 
 fn run_checked(mut args: Args) -> Result<ExitCode, Failure> {
     let server = std::mem::take(&mut args.server);
-    // First: it needs the descriptors as they were inherited.
     let settings = Settings::try_from(args)?;
     let warn = |problem: String| settings.reporter.report(&Event::Warning { problem });
     if let Err(failure) = Verbosity::default().start_if_chosen(|| Stderr) {
@@ -96,20 +94,13 @@ async fn run_locked(settings: &Settings, address: &Address, signals: &mut Signal
         duration_ms: ms(settings.lease()),
         waited_ms: ms(settings.waited()),
     });
-    let written = settings.token_file.as_ref().map(|file| file.write(guard.fencing_token()));
-    if let Some(Err(failure)) = written {
-        let is_unlocked = lock::unlock(settings, address, &locker, guard, signals).await;
-        let key = if is_unlocked { "; the key is unlocked again" } else { "" };
-        settings.reporter.report(&Event::Failed { problem: format!("{failure}; not run{key}") });
-        return WRONG_USE;
-    }
     let end = job::run(settings, address, &guard, granted_at, signals).await;
     let may_keep = !settings.free_on_failure || matches!(end, Ok(End::Code(0)));
     // The exit code, and whether the command has run.
     let (code, has_run) = match end {
         Ok(End::Lost(loss)) => {
             settings.reporter.report(&lost(settings, &guard, loss));
-            (settings.exit_lost, loss.0 != Fate::NotStarted)
+            (LOST, loss.0 != Fate::NotStarted)
         }
         Ok(End::Code(code)) => {
             settings.reporter.report(&Event::Ended { code });
@@ -120,7 +111,7 @@ async fn run_locked(settings: &Settings, address: &Address, signals: &mut Signal
             let lost = loss.map(|loss| lost(settings, &guard, loss));
             let ended = code.map(|code| Event::Ended { code });
             lost.or(ended).iter().for_each(|event| settings.reporter.report(event));
-            let code = code.unwrap_or(settings.exit_lost);
+            let code = code.unwrap_or(LOST);
             if guard.is_valid() {
                 let problem = "processes of the command could not be ended";
                 let cure =
@@ -142,7 +133,7 @@ async fn run_locked(settings: &Settings, address: &Address, signals: &mut Signal
             (WRONG_USE, false)
         }
     };
-    let is_lost = code == settings.exit_lost && !guard.is_valid();
+    let is_lost = code == LOST && !guard.is_valid();
     if has_run && may_keep && !is_lost && BootClock.now() < at_least_until {
         lock::keep(settings, guard, at_least_until, signals).await;
     } else if is_lost {

@@ -17,7 +17,7 @@ pub(crate) fn build(builder: &mut Builder) -> Result<Runtime, Failure> {
     runtime.map_err(|error| Failure::new("no runtime").because(&error))
 }
 
-/// Runs a command. A look-up of a host name that hangs delays its end by no more than this.
+/// Runs a command. A look-up of a host name that hangs delays the end by at most this.
 pub(crate) fn run<T>(runtime: Runtime, command: impl Future<Output = T>) -> T {
     let outcome = runtime.block_on(command);
     runtime.shutdown_timeout(Duration::from_millis(100));

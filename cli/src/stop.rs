@@ -41,7 +41,7 @@ pub(crate) fn is_ignored(signal: Signal) -> bool {
 async fn received(signal: SignalKind) {
     match unix::signal(signal) {
         Ok(mut signals) => _ = signals.recv().await,
-        // Without a handler, it ends the process as it does by default.
+        // A signal without a handler ends the process, as it does by default.
         Err(_) => std::future::pending().await,
     }
 }

@@ -10,7 +10,7 @@ use tracing_subscriber::{
 
 use crate::failure::Failure;
 
-/// The output to standard error beside failures.
+/// The output to standard error, other than failures.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub(crate) struct Verbosity {
     /// Log errors only; show no plan, warning or progress bar.
@@ -45,7 +45,7 @@ impl Verbosity {
         Ok(())
     }
 
-    /// As [`start`](Self::start), but without a log unless an option or `RUST_LOG` asks for one.
+    /// Calls [`start`](Self::start) if an option or `RUST_LOG` asks for a log.
     pub(crate) fn start_if_chosen<W>(self, writer: W) -> Result<(), Failure>
     where
         W: for<'a> MakeWriter<'a> + Send + Sync + 'static,

@@ -172,11 +172,11 @@ fn worker_that_dies_ends_the_run_and_the_others() {
 }
 
 #[test]
-fn tables_bars_json_and_chart_show_each_run() {
+fn tables_and_json_show_each_run() {
     let directory = std::env::temp_dir().join(format!("gaggle-bench-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
-    let (data, chart) = (directory.join("runs.json"), directory.join("bars.svg"));
-    let files = ["--json", path(&data), "--chart", path(&chart)];
+    let data = directory.join("runs.json");
+    let files = ["--json", path(&data)];
     let output = small(
         &[
             &["--strategy", "local", "--details", "--workload", "gaggle1-contended"][..],
@@ -187,16 +187,9 @@ fn tables_bars_json_and_chart_show_each_run() {
     );
     let out = text(&output.stdout);
     assert!(output.status.success(), "{out}");
-    for part in [
-        "to others",
-        "gaggle1-contended (3 tasks)",
-        "local",
-        "no lock, 1 task",
-        "####",
-        "of one task without",
-        "ms each",
-        "core",
-    ] {
+    for part in
+        ["to others", "gaggle1-contended (3 tasks)", "local", "no lock, 1 task", "ms each", "core"]
+    {
         assert!(out.contains(part), "no {part:?} in {out}");
     }
     assert!(out.lines().all(|line| line.chars().count() <= 80), "{out}");
@@ -206,11 +199,6 @@ fn tables_bars_json_and_chart_show_each_run() {
     assert!(!err.contains("left"), "no progress without a terminal: {err}");
     let document: Value = serde_json::from_slice(&std::fs::read(&data).unwrap()).unwrap();
     assert_eq!(document["runs"].as_array().unwrap().len(), 3);
-    let chart = std::fs::read_to_string(&chart).unwrap();
-    assert!(
-        chart.starts_with("<svg") && chart.contains("one task without a lock takes"),
-        "{chart}"
-    );
     std::fs::remove_dir_all(&directory).unwrap();
 }
 
@@ -307,47 +295,8 @@ fn tls_is_measured_beside_plain_text() {
 }
 
 #[test]
-fn invalid_options_exit_2_and_say_why() {
-    let table: [(&[&str], &str); 17] = [
-        (&["--chart", "-"], "name a file that ends in .svg"),
-        (&["--chart", "bars.png"], "--chart bars.png: a chart is SVG"),
-        (&["--strategy", "redis"], "needs --redis"),
-        (&["--channel", "redis"], "needs --redis"),
-        (&["--processes", "--strategy", "local"], "lives in one process"),
-        (&["--processes", "--channel", "memory"], "lives in one process"),
-        (&["--workload", "worse"], "possible values"),
-        (
-            &["--strategy", "redis", "--redis", "redis://:hunter2@127.0.0.1:1/"],
-            "cannot reach Redis",
-        ),
-        // The given Redis is the default strategy.
-        (&["--redis", "redis://:hunter2@127.0.0.1:1/"], "gaggle: redis: "),
-        (
-            &["--channel", "redis", "--redis", "rediss://me:hunter2@127.0.0.1:1/"],
-            "one Redis over TCP, without TLS",
-        ),
-        (
-            &["--channel", "redis", "--redis", "redis+cluster://127.0.0.1:1"],
-            "one Redis over TCP, without TLS",
-        ),
-        (&["--redis", "redis+cluster://127.0.0.1:1"], "cannot reach Redis"),
-        (&["--redis", "redis+unix:///nowhere.sock?user=me&pass=hunter2"], "/nowhere.sock"),
-        (&["--redis", "http://me:hunter2@127.0.0.1:1/"], "known are redis, rediss, redis+"),
-        (&["--strategy", "local", "--chart", "/nowhere/bars.svg"], "/nowhere/bars.svg"),
-        (
-            &["--strategy", "local", "--json", "/nowhere/x.json"],
-            "not a file in an existing directory",
-        ),
-        (&["--json", "one.svg", "--chart", "one.svg"], "the same file"),
-    ];
-    for (arguments, reason) in table {
-        let output = gaggle().args(["--duration", "100ms"]).args(arguments).output().unwrap();
-        let err = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {err}");
-        assert!(err.contains(reason), "{arguments:?}: {err}");
-        assert!(!err.contains("hunter2"), "no password is printed: {err}");
-    }
-    // Hardly ever holds an unlock: there is no rate to show.
+fn window_without_an_unlock_is_refused() {
+    // A window of 1 µs hardly ever holds an unlock: there is no rate to show.
     let run = |_| gaggle().args(["--members", "1", "--duration", "1us"]).output().unwrap();
     let is_empty = |output: &Output| output.status.code() != Some(0);
     let output = (0..10).map(run).find(is_empty).expect("one of ten windows is empty");

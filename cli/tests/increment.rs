@@ -14,7 +14,7 @@ use std::{
 
 use gaggle_fixtures::RedisServer;
 use run_support::{Running, children, has_ended, pid, text, tool, wait_until};
-use rustix::process::{Signal, getpgid, kill_process, kill_process_group};
+use rustix::process::{Signal, getpgid, kill_process_group};
 use serde_json::Value;
 
 const FIELDS: [&str; 11] = [
@@ -221,34 +221,9 @@ fn table_shows_each_run_and_its_verdict() {
     assert!(!out.contains("hand-off"), "only in the details: {out}");
     assert!(output.stderr.is_empty(), "no progress bar without a terminal");
     let details = text(&small(&["--strategy", "local", "--details"]).stdout);
-    for part in ["hand-off p50", "ideal", "longest streak"] {
+    for part in ["lock µs:", "hand-off µs:", "streak"] {
         assert!(details.contains(part), "no {part:?} in {details}");
     }
-}
-
-#[test]
-fn invalid_options_exit_2_and_say_why() {
-    let table: [(&[&str], &str); 8] = [
-        (&["--strategy", "redis"], "needs --redis"),
-        (&["--channel", "redis"], "needs --redis"),
-        (&["--processes", "--strategy", "local"], "lives in one process"),
-        (&["--processes", "--channel", "memory"], "lives in one process"),
-        (&["--strategy", "local", "--channel", "tcp"], "--channel is only for"),
-        (&["--strategy", "paxos"], "possible values"),
-        (&["--redis", "http://h"], "--redis (or GAGGLE_REDIS): the URL has an unknown scheme"),
-        (
-            &["--redis", "redis://:hunter2@127.0.0.1:1/"],
-            "cannot reach Redis at 127.0.0.1:1: connection refused",
-        ),
-    ];
-    for (arguments, reason) in table {
-        let output = small(arguments);
-        let err = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {err}");
-        assert!(err.contains(reason), "{arguments:?}: {err}");
-    }
-    let output = small(&["--strategy", "redis", "--redis", "redis://:hunter2@127.0.0.1:1/"]);
-    assert!(!text(&output.stderr).contains("hunter2"), "no password is printed");
 }
 
 #[test]
@@ -308,13 +283,4 @@ fn workers_end_with_their_parent_and_its_folder() {
     wait_until(|| workers.iter().all(|worker| has_ended(worker)));
     // Fails unless it is empty.
     std::fs::remove_dir(&directory).unwrap();
-}
-
-#[test]
-fn worker_that_dies_fails_the_run() {
-    let (run, workers) = long_run(&std::env::temp_dir());
-    kill_process(pid(&workers[2]), Signal::KILL).unwrap();
-    let (code, _, err) = run.finish();
-    assert!(code == Some(2) && err.contains("ended early"), "{code:?}: {err}");
-    wait_until(|| workers.iter().all(|worker| has_ended(worker)));
 }

@@ -309,7 +309,7 @@ fn wrong_use_is_refused_with_2() {
         ("redis://127.0.0.1:1", &["inspect", ""], "0 bytes"),
         ("redis://127.0.0.1:1", &["inspect"], "<KEY>"),
         ("redis://127.0.0.1:1", &["completions", "tcl"], "invalid value"),
-        ("redis://127.0.0.1:1", &["man", "nothing"], "no command"),
+        ("redis://127.0.0.1:1", &["man", "nothing"], "unknown command nothing"),
     ] {
         let (code, out, err) = finish(url, arguments);
         assert_eq!((code, out.as_str()), (Some(2), ""), "{arguments:?}: {err}");

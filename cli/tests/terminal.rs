@@ -1,4 +1,4 @@
-//! Goal: the terminal shows help of 80 columns, the version, suggestions, the log, and the results
+//! Goal: the terminal shows help of 80 columns, the version, the log, and the results
 //! before a signal.
 //! Method: the built binary, its output read from pipes.
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
@@ -43,18 +43,6 @@ fn version_names_the_commit() {
 }
 
 #[test]
-fn typing_error_suggests_no_worker_command() {
-    for (typed, worker) in [("bench-work", "bench-worker"), ("increment-work", "increment-worker")]
-    {
-        let (code, _, err) = finish(tool(&[typed]));
-        assert_eq!(code, Some(2), "{err}");
-        assert!(err.contains("unrecognized") && !err.contains(worker), "{err}");
-    }
-    let (_, _, err) = finish(tool(&["benhc"]));
-    assert!(err.contains("'bench'"), "{err}");
-}
-
-#[test]
 fn empty_redis_variable_counts_as_unset() {
     let increment: &[&str] = &["increment", "--increments", "2", "--work", "1ms"];
     let bench = &["bench", "--strategy", "local", "--duration", "500ms"];
@@ -62,9 +50,6 @@ fn empty_redis_variable_counts_as_unset() {
         let (code, out, err) = finish(tool(arguments).env("GAGGLE_REDIS", ""));
         assert_eq!(code, Some(0), "{arguments:?}: {out}{err}");
     }
-    // An empty option is an error of the user.
-    let (code, _, err) = finish(tool(&["increment", "--redis", ""]));
-    assert_eq!(code, Some(2), "{err}");
 }
 
 #[test]

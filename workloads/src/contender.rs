@@ -4,8 +4,10 @@ use std::{error::Error, sync::Arc, time::Duration};
 
 use gaggle::{Guard, KeyedMutex, Lock, LockOptions, Locker};
 
-/// The error of a lock or an unlock, which ends the run.
-pub type Failed = Box<dyn Error + Send + Sync>;
+use super::workload::Workload;
+
+/// The error of a lock, its section or an unlock, which ends the run.
+pub type BoxError = Box<dyn Error + Send + Sync>;
 
 /// Longer than any workload starves a task.
 const MAX_WAIT: Duration = Duration::from_secs(60);
@@ -16,10 +18,23 @@ pub trait Contender: Send + Sync + 'static {
     type Hold: Send + 'static;
 
     /// Locks the key, however long that takes.
-    fn lock(&self, key: &str) -> impl Future<Output = Result<Self::Hold, Failed>> + Send;
+    fn lock(&self, key: &str) -> impl Future<Output = Result<Self::Hold, BoxError>> + Send;
 
     /// Unlocks the key, and returns when it is free.
-    fn unlock(&self, hold: Self::Hold) -> impl Future<Output = Result<(), Failed>> + Send;
+    fn unlock(&self, hold: Self::Hold) -> impl Future<Output = Result<(), BoxError>> + Send;
+
+    /// The critical section, under the lock of the key: by default the sleeps of the workload.
+    fn work(
+        &self,
+        key: &str,
+        workload: &Workload,
+    ) -> impl Future<Output = Result<(), BoxError>> + Send {
+        let _ = key;
+        async {
+            workload.sleep_inside().await;
+            Ok(())
+        }
+    }
 
     /// The fencing token, if the lock has one. It must grow with every grant of a key.
     fn token(_: &Self::Hold) -> Option<u64> {
@@ -31,11 +46,11 @@ pub trait Contender: Send + Sync + 'static {
 impl Contender for Locker {
     type Hold = Guard;
 
-    async fn lock(&self, key: &str) -> Result<Guard, Failed> {
+    async fn lock(&self, key: &str) -> Result<Guard, BoxError> {
         Ok(self.lock_with(key, options()).await?)
     }
 
-    async fn unlock(&self, guard: Guard) -> Result<(), Failed> {
+    async fn unlock(&self, guard: Guard) -> Result<(), BoxError> {
         Ok(guard.unlock().await?)
     }
 
@@ -57,11 +72,11 @@ impl std::fmt::Debug for Bare {
 impl Contender for Bare {
     type Hold = Lock;
 
-    async fn lock(&self, key: &str) -> Result<Lock, Failed> {
+    async fn lock(&self, key: &str) -> Result<Lock, BoxError> {
         Ok(self.0.lock(key, options()).await?)
     }
 
-    async fn unlock(&self, lock: Lock) -> Result<(), Failed> {
+    async fn unlock(&self, lock: Lock) -> Result<(), BoxError> {
         Ok(self.0.unlock(&lock).await?)
     }
 
@@ -77,11 +92,11 @@ pub struct NoLock;
 impl Contender for NoLock {
     type Hold = ();
 
-    async fn lock(&self, _: &str) -> Result<(), Failed> {
+    async fn lock(&self, _: &str) -> Result<(), BoxError> {
         Ok(())
     }
 
-    async fn unlock(&self, (): ()) -> Result<(), Failed> {
+    async fn unlock(&self, (): ()) -> Result<(), BoxError> {
         Ok(())
     }
 }

@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
+    latency::Latency,
     ledger::KeyLedger,
-    recorder::Tally,
-    tally::Latency,
+    recorder::TaskTotals,
     workload::{Keys, Until, Window, Workload},
 };
 
@@ -107,25 +107,25 @@ impl Figures {
     pub(crate) fn new(
         workload: &Workload,
         window: Window,
-        tallies: &[Tally],
+        totals: &[TaskTotals],
         ledgers: &[KeyLedger],
     ) -> Self {
-        let pairs: u64 = tallies.iter().map(|tally| tally.pairs).sum();
+        let pairs: u64 = totals.iter().map(|totals| totals.pairs).sum();
         let nanos = match workload.until {
             Until::For(_) => window.until - window.from,
             Until::Each(_) => {
                 let first =
-                    tallies.iter().map(|tally| tally.first_lock_called_at).min().unwrap_or(0);
-                let last = tallies.iter().map(|tally| tally.last_unlocked_at).max().unwrap_or(0);
+                    totals.iter().map(|totals| totals.first_lock_called_at).min().unwrap_or(0);
+                let last = totals.iter().map(|totals| totals.last_unlocked_at).max().unwrap_or(0);
                 last.saturating_sub(first)
             }
         };
         let seconds = nanos as f64 / 1e9;
         let mut waits = Latency::default();
-        tallies.iter().for_each(|tally| waits.add(&tally.waits));
+        totals.iter().for_each(|totals| waits.add(&totals.waits));
         let mut handoffs = Latency::default();
         ledgers.iter().for_each(|ledger| handoffs.add(&ledger.handoffs));
-        let unlock_ns: u64 = tallies.iter().map(|tally| tally.unlock_ns).sum();
+        let unlock_ns: u64 = totals.iter().map(|totals| totals.unlock_ns).sum();
         let contended = workload.keys == Keys::Same && workload.tasks > 1;
         let after_unlock: u64 = ledgers.iter().map(|ledger| ledger.after_unlock).sum();
         let to_another: u64 = ledgers.iter().map(|ledger| ledger.to_another).sum();
@@ -148,7 +148,7 @@ impl Figures {
             handoff_share: (contended && after_unlock > 0)
                 .then(|| to_another as f64 / after_unlock as f64),
             longest_streak: contended.then_some(longest),
-            jain: jain(tallies.iter().map(|tally| tally.pairs)),
+            jain: jain(totals.iter().map(|totals| totals.pairs)),
             broken: broken(ledgers),
         }
     }

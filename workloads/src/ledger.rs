@@ -1,6 +1,6 @@
 //! The ledger of one key, which checks its grants.
 
-use super::{span::Span, tally::Latency, workload::Window};
+use super::{latency::Latency, sample::LockSample, workload::Window};
 
 /// The grants of one key, in the order of time.
 ///
@@ -18,9 +18,9 @@ pub(crate) struct KeyLedger {
     streak: u64,
     /// Grants within the window.
     counted: u64,
-    /// Those of them that followed an unlock.
+    /// Counted grants that followed an unlock.
     pub(crate) after_unlock: u64,
-    /// Those of them that went to another task than the last holder.
+    /// Counted grants that went to another task than the last holder.
     pub(crate) to_another: u64,
     pub(crate) longest_streak: u64,
     pub(crate) handoffs: Latency,
@@ -49,39 +49,40 @@ impl KeyLedger {
     }
 
     /// The key is granted. Returns the value of the counter.
-    pub(crate) fn grant(&mut self, span: &Span) -> u64 {
+    pub(crate) fn grant(&mut self, sample: &LockSample) -> u64 {
         self.overlaps += u64::from(self.holder.is_some());
-        self.stale_tokens += u64::from(span.token.is_some() && span.token <= self.highest_token);
-        self.highest_token = span.token.max(self.highest_token);
+        self.stale_tokens +=
+            u64::from(sample.token.is_some() && sample.token <= self.highest_token);
+        self.highest_token = sample.token.max(self.highest_token);
         self.grants += 1;
-        if self.window.contains(span.granted_at) {
-            self.count(span);
+        if self.window.contains(sample.granted_at) {
+            self.count(sample);
         }
-        self.holder = Some(span.task);
+        self.holder = Some(sample.task);
         self.counter
     }
 
-    fn count(&mut self, span: &Span) {
+    fn count(&mut self, sample: &LockSample) {
         self.counted += 1;
-        let is_same = self.last.is_some_and(|(last, _)| last == span.task);
+        let is_same = self.last.is_some_and(|(last, _)| last == sample.task);
         self.streak = if is_same { self.streak + 1 } else { 1 };
         self.longest_streak = self.longest_streak.max(self.streak);
         let Some((last, unlock_called_at)) = self.last else { return };
         self.after_unlock += 1;
-        if last != span.task {
+        if last != sample.task {
             self.to_another += 1;
             // A task that called `lock` after the unlock did not wait for it.
-            if span.lock_called_at < unlock_called_at && unlock_called_at <= span.granted_at {
-                self.handoffs.record(span.granted_at - unlock_called_at);
+            if sample.lock_called_at < unlock_called_at && unlock_called_at <= sample.granted_at {
+                self.handoffs.record(sample.granted_at - unlock_called_at);
             }
         }
     }
 
     /// The holder calls `unlock` and writes the counter, whose value it read at `grant`.
-    pub(crate) fn unlock(&mut self, span: &Span, counter_read: u64) {
+    pub(crate) fn unlock(&mut self, sample: &LockSample, counter_read: u64) {
         self.counter = counter_read + 1;
-        self.last = Some((span.task, span.unlock_called_at));
-        if self.holder == Some(span.task) {
+        self.last = Some((sample.task, sample.unlock_called_at));
+        if self.holder == Some(sample.task) {
             self.holder = None;
         }
     }
@@ -98,22 +99,27 @@ mod tests {
 
     const ALL: Window = Window { from: 0, until: u64::MAX };
 
-    fn span(task: u32, lock_called_at: u64, granted_at: u64, unlock_called_at: u64) -> Span {
+    fn sample(
+        task: u32,
+        lock_called_at: u64,
+        granted_at: u64,
+        unlock_called_at: u64,
+    ) -> LockSample {
         let unlocked_at = unlock_called_at + 1;
-        Span { task, lock_called_at, granted_at, unlock_called_at, unlocked_at, token: None }
+        LockSample { task, lock_called_at, granted_at, unlock_called_at, unlocked_at, token: None }
     }
 
     #[test]
     fn handoff_is_from_unlock_to_a_waiter() {
         let mut ledger = KeyLedger::new(ALL);
-        for span in [
-            span(0, 0, 10, 100),
-            span(1, 5, 130, 200),   // waited: 30
-            span(2, 210, 215, 300), // called `lock` after the unlock: no hand-off
-            span(2, 290, 310, 400), // the same task
+        for sample in [
+            sample(0, 0, 10, 100),
+            sample(1, 5, 130, 200),   // waited: 30
+            sample(2, 210, 215, 300), // called `lock` after the unlock: no hand-off
+            sample(2, 290, 310, 400), // the same task
         ] {
-            let counter = ledger.grant(&span);
-            ledger.unlock(&span, counter);
+            let counter = ledger.grant(&sample);
+            ledger.unlock(&sample, counter);
         }
         assert_eq!((ledger.to_another, ledger.handoffs.count()), (2, 1));
         assert_eq!(ledger.handoffs.us(0.5), 0.03);
@@ -124,10 +130,10 @@ mod tests {
     #[test]
     fn two_holders_overlap_and_lose_updates() {
         let mut ledger = KeyLedger::new(ALL);
-        let spans = [span(0, 0, 1, 3), span(1, 0, 2, 4)];
-        let counters = spans.map(|span| ledger.grant(&span));
-        for (span, counter) in spans.iter().zip(counters) {
-            ledger.unlock(span, counter);
+        let samples = [sample(0, 0, 1, 3), sample(1, 0, 2, 4)];
+        let counters = samples.map(|sample| ledger.grant(&sample));
+        for (sample, counter) in samples.iter().zip(counters) {
+            ledger.unlock(sample, counter);
         }
         assert_eq!((ledger.overlaps, ledger.lost_updates()), (1, 1));
     }
@@ -136,9 +142,9 @@ mod tests {
     fn token_that_does_not_grow_is_stale() {
         let mut ledger = KeyLedger::new(ALL);
         for (token, stale) in [(5, 0), (6, 0), (6, 1), (4, 2), (7, 2)] {
-            let span = Span { token: Some(token), ..span(0, 0, 1, 2) };
-            let counter = ledger.grant(&span);
-            ledger.unlock(&span, counter);
+            let sample = LockSample { token: Some(token), ..sample(0, 0, 1, 2) };
+            let counter = ledger.grant(&sample);
+            ledger.unlock(&sample, counter);
             assert_eq!(ledger.stale_tokens, stale, "token {token}");
         }
     }
@@ -147,9 +153,9 @@ mod tests {
     fn only_grants_within_the_window_count() {
         let mut ledger = KeyLedger::new(Window { from: 10, until: 20 });
         for at in [5, 10, 19, 20] {
-            let span = span(0, at, at, at);
-            let counter = ledger.grant(&span);
-            ledger.unlock(&span, counter);
+            let sample = sample(0, at, at, at);
+            let counter = ledger.grant(&sample);
+            ledger.unlock(&sample, counter);
         }
         assert_eq!((ledger.counted, ledger.longest_streak), (2, 2));
         assert_eq!(ledger.lost_updates(), 0);

@@ -15,26 +15,26 @@
 //! tokens.
 //!
 //! A [`Contender`] is what a workload locks. [`run()`] runs a workload in one process. Several
-//! processes [`record`] their [`Span`]s on the host's boot-time clock, and [`replay`] computes the
+//! processes [`record`] their [`LockSample`]s on the host's boot-time clock, and [`replay`] computes the
 //! same figures from all of them.
 //!
 //! No stable API.
 
 mod contender;
 mod figures;
+mod latency;
 mod ledger;
 mod recorder;
 mod run;
-mod span;
-mod tally;
+mod sample;
 mod workload;
 
 pub use self::{
-    contender::{Bare, Contender, Failed, NoLock},
+    contender::{Bare, BoxError, Contender, NoLock},
     figures::{Broken, Figures, Spread},
-    recorder::SPANS_MAX,
-    run::{record, record_locker, replay, run, run_lockers},
-    span::Span,
-    tally::Latency,
+    latency::Latency,
+    recorder::SAMPLES_MAX,
+    run::{record, replay, run},
+    sample::LockSample,
     workload::{Keys, Until, Window, Workload, now},
 };

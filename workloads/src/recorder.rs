@@ -2,31 +2,31 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::{ledger::KeyLedger, span::Span, tally::Latency, workload::Window};
+use super::{latency::Latency, ledger::KeyLedger, sample::LockSample, workload::Window};
 
-/// The most spans that one task records, at 56 bytes each. A task that reaches the limit stops, and
-/// the run fails: use a shorter one.
-pub const SPANS_MAX: usize = 1 << 21;
+/// The most samples that one task records, at 56 bytes each. A task that reaches the limit stops,
+/// and the run fails: use a shorter one.
+pub const SAMPLES_MAX: usize = 1 << 21;
 
-/// Takes the locks of one task. A span is complete only at `on_unlocked`.
+/// Takes the locks of one task. A sample is complete only at `on_unlocked`.
 pub(crate) trait Recorder: Send + 'static {
-    fn on_granted(&mut self, span: &Span);
-    fn on_unlock(&mut self, span: &Span);
-    /// Whether another span can be recorded.
-    fn on_unlocked(&mut self, span: &Span) -> bool;
+    fn on_granted(&mut self, sample: &LockSample);
+    fn on_unlock(&mut self, sample: &LockSample);
+    /// Whether another sample can be recorded.
+    fn on_unlocked(&mut self, sample: &LockSample) -> bool;
 }
 
-/// Checks each span at once, in a ledger that the tasks of a key share. Its mutex is uncontended as
-/// long as the lock under test excludes.
-pub(crate) struct Live {
+/// Checks each sample at once, in a ledger that the tasks of a key share. The mutex of the ledger is
+/// uncontended as long as the lock under test excludes.
+pub(crate) struct LedgerRecorder {
     pub(crate) ledger: Arc<Mutex<KeyLedger>>,
-    pub(crate) tally: Tally,
+    pub(crate) totals: TaskTotals,
     counter_read: u64,
 }
 
 /// The totals of one task.
 #[derive(Debug)]
-pub(crate) struct Tally {
+pub(crate) struct TaskTotals {
     window: Window,
     pub(crate) waits: Latency,
     /// Locks that were unlocked within the window.
@@ -37,7 +37,7 @@ pub(crate) struct Tally {
     pub(crate) last_unlocked_at: u64,
 }
 
-impl Tally {
+impl TaskTotals {
     pub(crate) fn new(window: Window) -> Self {
         Self {
             window,
@@ -49,55 +49,55 @@ impl Tally {
         }
     }
 
-    pub(crate) fn add(&mut self, span: &Span) {
+    pub(crate) fn add(&mut self, sample: &LockSample) {
         // Also a wait that began before the window or outlasts it: that is starvation.
-        if self.window.overlaps(span.lock_called_at, span.granted_at) {
-            self.waits.record(span.granted_at - span.lock_called_at);
+        if self.window.overlaps(sample.lock_called_at, sample.granted_at) {
+            self.waits.record(sample.granted_at - sample.lock_called_at);
         }
-        if self.window.contains(span.unlocked_at) {
+        if self.window.contains(sample.unlocked_at) {
             self.pairs += 1;
-            self.unlock_ns += span.unlocked_at - span.unlock_called_at;
+            self.unlock_ns += sample.unlocked_at - sample.unlock_called_at;
         }
-        self.first_lock_called_at = self.first_lock_called_at.min(span.lock_called_at);
-        self.last_unlocked_at = self.last_unlocked_at.max(span.unlocked_at);
+        self.first_lock_called_at = self.first_lock_called_at.min(sample.lock_called_at);
+        self.last_unlocked_at = self.last_unlocked_at.max(sample.unlocked_at);
     }
 }
 
-impl Live {
+impl LedgerRecorder {
     pub(crate) fn new(ledger: Arc<Mutex<KeyLedger>>, window: Window) -> Self {
-        Self { ledger, tally: Tally::new(window), counter_read: 0 }
+        Self { ledger, totals: TaskTotals::new(window), counter_read: 0 }
     }
 }
 
-impl Recorder for Live {
-    fn on_granted(&mut self, span: &Span) {
+impl Recorder for LedgerRecorder {
+    fn on_granted(&mut self, sample: &LockSample) {
         let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
-        self.counter_read = ledger.grant(span);
+        self.counter_read = ledger.grant(sample);
     }
 
-    fn on_unlock(&mut self, span: &Span) {
+    fn on_unlock(&mut self, sample: &LockSample) {
         let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
-        ledger.unlock(span, self.counter_read);
+        ledger.unlock(sample, self.counter_read);
     }
 
-    fn on_unlocked(&mut self, span: &Span) -> bool {
-        self.tally.add(span);
+    fn on_unlocked(&mut self, sample: &LockSample) -> bool {
+        self.totals.add(sample);
         true
     }
 }
 
-/// Keeps all spans, to be checked together with those of other processes.
+/// Keeps all samples, to be checked together with those of other processes.
 #[derive(Default)]
-pub(crate) struct Spans(pub(crate) Vec<Span>);
+pub(crate) struct SampleRecorder(pub(crate) Vec<LockSample>);
 
-impl Recorder for Spans {
-    fn on_granted(&mut self, _: &Span) {}
+impl Recorder for SampleRecorder {
+    fn on_granted(&mut self, _: &LockSample) {}
 
-    fn on_unlock(&mut self, _: &Span) {}
+    fn on_unlock(&mut self, _: &LockSample) {}
 
-    fn on_unlocked(&mut self, span: &Span) -> bool {
-        self.0.push(*span);
-        self.0.len() < SPANS_MAX
+    fn on_unlocked(&mut self, sample: &LockSample) -> bool {
+        self.0.push(*sample);
+        self.0.len() < SAMPLES_MAX
     }
 }
 
@@ -107,9 +107,9 @@ mod tests {
 
     #[test]
     fn unlock_time_counts_where_its_pair_counts() {
-        let mut tally = Tally::new(Window { from: 10, until: 20 });
+        let mut totals = TaskTotals::new(Window { from: 10, until: 20 });
         for unlocked_at in [9, 12, 19, 20] {
-            tally.add(&Span {
+            totals.add(&LockSample {
                 task: 0,
                 lock_called_at: 1,
                 granted_at: 2,
@@ -118,15 +118,15 @@ mod tests {
                 token: None,
             });
         }
-        assert_eq!((tally.pairs, tally.unlock_ns), (2, 4));
+        assert_eq!((totals.pairs, totals.unlock_ns), (2, 4));
     }
 
     /// The longest wait in milliseconds of a task that called `lock` and was granted it at these
     /// times. The window is from 10 to 20.
     fn longest_wait(lock_called_ms: u64, granted_ms: u64) -> Option<f64> {
         let ms = 1_000_000;
-        let mut tally = Tally::new(Window { from: 10 * ms, until: 20 * ms });
-        tally.add(&Span {
+        let mut totals = TaskTotals::new(Window { from: 10 * ms, until: 20 * ms });
+        totals.add(&LockSample {
             task: 0,
             lock_called_at: lock_called_ms * ms,
             granted_at: granted_ms * ms,
@@ -134,7 +134,7 @@ mod tests {
             unlocked_at: granted_ms * ms + 2,
             token: None,
         });
-        (tally.waits.count() > 0).then(|| (tally.waits.us(1.0) / 1e3).round())
+        (totals.waits.count() > 0).then(|| (totals.waits.us(1.0) / 1e3).round())
     }
 
     #[test]

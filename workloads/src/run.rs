@@ -8,16 +8,14 @@ use std::{
     time::Duration,
 };
 
-use futures_util::future::BoxFuture;
-use gaggle::Locker;
 use tokio::{sync::Barrier, task::JoinSet, time::sleep};
 
 use super::{
-    contender::{Contender, Failed},
+    contender::{BoxError, Contender},
     figures::Figures,
     ledger::KeyLedger,
-    recorder::{Live, Recorder, SPANS_MAX, Spans, Tally},
-    span::Span,
+    recorder::{LedgerRecorder, Recorder, SAMPLES_MAX, SampleRecorder, TaskTotals},
+    sample::LockSample,
     workload::{Keys, Until, Window, Workload, now},
 };
 
@@ -39,7 +37,7 @@ pub async fn run<C: Contender>(
     contenders: &[Arc<C>],
     workload: &Workload,
     prefix: &str,
-) -> Result<Figures, Failed> {
+) -> Result<Figures, BoxError> {
     let (begin, barrier) = (now(), Arc::new(Barrier::new(workload.tasks as usize)));
     let window = workload.window(begin);
     let key_count = match workload.keys {
@@ -50,7 +48,7 @@ pub async fn run<C: Contender>(
         (0..key_count).map(|_| Arc::new(Mutex::new(KeyLedger::new(window)))).collect();
     let mut running = JoinSet::new();
     for task in 0..workload.tasks {
-        let live = Live::new(Arc::clone(&ledgers[(task % key_count) as usize]), window);
+        let live = LedgerRecorder::new(Arc::clone(&ledgers[(task % key_count) as usize]), window);
         let task = Task::new(task, contenders, workload, window, prefix);
         let barrier = Arc::clone(&barrier);
         running.spawn(async move {
@@ -58,17 +56,17 @@ pub async fn run<C: Contender>(
             task.work(live).await
         });
     }
-    let tallies: Vec<_> = join_all(running).await?.into_iter().map(|live| live.tally).collect();
+    let totals: Vec<_> = join_all(running).await?.into_iter().map(|live| live.totals).collect();
     let ledgers: Vec<_> = ledgers.into_iter().map(into_inner).collect();
-    Ok(Figures::new(workload, window, &tallies, &ledgers))
+    Ok(Figures::new(workload, window, &totals, &ledgers))
 }
 
 /// Runs these tasks of the workload in one process of several. The workload begins at `begin`.
-/// Returns the spans of the tasks for [`replay`].
+/// Returns the samples of the tasks for [`replay`].
 ///
 /// # Errors
 ///
-/// As [`run()`], and if a task made [`SPANS_MAX`] spans.
+/// As [`run()`], and if a task made [`SAMPLES_MAX`] samples.
 ///
 /// # Cancel safety
 ///
@@ -79,96 +77,69 @@ pub async fn record<C: Contender>(
     tasks: &[u32],
     begin: u64,
     prefix: &str,
-) -> Result<Vec<Span>, Failed> {
+) -> Result<Vec<LockSample>, BoxError> {
     let window = workload.window(begin);
     let mut running = JoinSet::new();
     for task in tasks {
         let task = Task::new(*task, std::slice::from_ref(contender), workload, window, prefix);
         running.spawn(async move {
             sleep(Duration::from_nanos(begin.saturating_sub(now()))).await;
-            task.work(Spans::default()).await
+            task.work(SampleRecorder::default()).await
         });
     }
-    let spans = join_all(running).await?;
-    if spans.iter().any(|spans| spans.0.len() >= SPANS_MAX) {
+    let samples = join_all(running).await?;
+    if samples.iter().any(|samples| samples.0.len() >= SAMPLES_MAX) {
         return Err(format!(
-            "a task made {SPANS_MAX} locks, the most it can record: use a shorter --duration"
+            "a task made {SAMPLES_MAX} locks, the most it can record: use a shorter --duration"
         )
         .into());
     }
-    Ok(spans.into_iter().flat_map(|spans| spans.0).collect())
+    Ok(samples.into_iter().flat_map(|samples| samples.0).collect())
 }
 
-/// [`run()`] with guards, compiled in this package: a caller that is built without optimisation
-/// would measure itself.
-///
-/// # Errors, panics, cancel safety
-///
-/// As [`run()`].
-pub fn run_lockers<'a>(
-    lockers: &'a [Arc<Locker>],
-    workload: &'a Workload,
-    prefix: &'a str,
-) -> BoxFuture<'a, Result<Figures, Failed>> {
-    Box::pin(run(lockers, workload, prefix))
-}
-
-/// [`record()`] with guards, compiled in this package as [`run_lockers()`] is.
-///
-/// # Errors, cancel safety
-///
-/// As [`record()`].
-pub fn record_locker<'a>(
-    locker: &'a Arc<Locker>,
-    workload: &'a Workload,
-    tasks: &'a [u32],
-    begin: u64,
-    prefix: &'a str,
-) -> BoxFuture<'a, Result<Vec<Span>, Failed>> {
-    Box::pin(record(locker, workload, tasks, begin, prefix))
-}
-
-/// Computes the figures of a run from the spans of all its processes.
+/// Computes the figures of a run from the samples of all its processes.
 #[must_use]
-pub fn replay(workload: &Workload, begin: u64, mut spans: Vec<Span>) -> Figures {
+pub fn replay(workload: &Workload, begin: u64, mut samples: Vec<LockSample>) -> Figures {
     let window = workload.window(begin);
-    let mut tallies: BTreeMap<u32, Tally> = BTreeMap::new();
+    let mut totals: BTreeMap<u32, TaskTotals> = BTreeMap::new();
     let mut ledgers: BTreeMap<u32, KeyLedger> = BTreeMap::new();
     for task in 0..workload.tasks {
-        tallies.insert(task, Tally::new(window));
+        totals.insert(task, TaskTotals::new(window));
     }
-    spans.sort_unstable_by_key(|span| span.granted_at);
-    // Held spans by the unlock, each with the counter as its holder read it. A span that ends at
-    // the moment at which another begins does not overlap it.
+    samples.sort_unstable_by_key(|sample| sample.granted_at);
+    // Held samples by the unlock, each with the counter as its holder read it. A sample that ends
+    // at the moment at which another begins does not overlap it.
     let mut held: BinaryHeap<Reverse<(u64, usize, u64)>> = BinaryHeap::new();
-    let key = |span: &Span| if workload.keys == Keys::Same { 0 } else { span.task };
-    for (index, span) in spans.iter().enumerate() {
-        tallies.entry(span.task).or_insert_with(|| Tally::new(window)).add(span);
+    let key = |sample: &LockSample| if workload.keys == Keys::Same { 0 } else { sample.task };
+    for (index, sample) in samples.iter().enumerate() {
+        totals.entry(sample.task).or_insert_with(|| TaskTotals::new(window)).add(sample);
         while let Some(Reverse((at, before, counter))) = held.pop() {
-            if at > span.granted_at {
+            if at > sample.granted_at {
                 held.push(Reverse((at, before, counter)));
                 break;
             }
-            let before = &spans[before];
+            let before = &samples[before];
             let ledger = ledgers.get_mut(&key(before)).expect("the ledger of its grant");
             ledger.unlock(before, counter);
         }
-        let ledger = ledgers.entry(key(span)).or_insert_with(|| KeyLedger::new(window));
-        let counter = ledger.grant(span);
-        held.push(Reverse((span.unlock_called_at, index, counter)));
+        let ledger = ledgers.entry(key(sample)).or_insert_with(|| KeyLedger::new(window));
+        let counter = ledger.grant(sample);
+        held.push(Reverse((sample.unlock_called_at, index, counter)));
     }
     while let Some(Reverse((_, index, counter))) = held.pop() {
-        let span = &spans[index];
-        let ledger = ledgers.get_mut(&key(span)).expect("the ledger of its grant");
-        ledger.unlock(span, counter);
+        let sample = &samples[index];
+        let ledger = ledgers.get_mut(&key(sample)).expect("the ledger of its grant");
+        ledger.unlock(sample, counter);
     }
-    let tallies: Vec<_> = tallies.into_values().collect();
+    let totals: Vec<_> = totals.into_values().collect();
     let ledgers: Vec<_> = ledgers.into_values().collect();
-    Figures::new(workload, window, &tallies, &ledgers)
+    Figures::new(workload, window, &totals, &ledgers)
 }
 
 /// The results of all tasks, or the first failure.
-async fn join_all<R: 'static>(mut running: JoinSet<Result<R, Failed>>) -> Result<Vec<R>, Failed> {
+async fn join_all<R: 'static>(
+    mut running: JoinSet<Result<R, BoxError>>,
+) -> Result<Vec<R>, BoxError> {
     let mut results = Vec::new();
     while let Some(ended) = running.join_next().await {
         match ended {
@@ -201,14 +172,11 @@ impl<C: Contender> Task<C> {
         prefix: &str,
     ) -> Self {
         let contender = Arc::clone(&contenders[number as usize % contenders.len()]);
-        let key = match workload.keys {
-            Keys::Same => prefix.to_owned(),
-            Keys::Distinct => format!("{prefix}/{number}"),
-        };
+        let key = workload.key(prefix, number);
         Self { number, contender, workload: workload.clone(), window, key }
     }
 
-    async fn work<R: Recorder>(self, mut recorder: R) -> Result<R, Failed> {
+    async fn work<R: Recorder>(self, mut recorder: R) -> Result<R, BoxError> {
         let mut pairs = 0;
         let mut lock_called_at = now();
         while self.continues(pairs, lock_called_at) {
@@ -237,9 +205,9 @@ impl<C: Contender> Task<C> {
         &self,
         lock_called_at: u64,
         recorder: &mut R,
-    ) -> Result<Option<u64>, Failed> {
+    ) -> Result<Option<u64>, BoxError> {
         let hold = self.contender.lock(&self.key).await?;
-        let mut span = Span {
+        let mut sample = LockSample {
             task: self.number,
             lock_called_at,
             granted_at: now(),
@@ -247,14 +215,12 @@ impl<C: Contender> Task<C> {
             unlocked_at: 0,
             token: C::token(&hold),
         };
-        recorder.on_granted(&span);
-        for _ in 0..self.workload.steps {
-            sleep(self.workload.step).await;
-        }
-        span.unlock_called_at = now();
-        recorder.on_unlock(&span);
+        recorder.on_granted(&sample);
+        self.contender.work(&self.key, &self.workload).await?;
+        sample.unlock_called_at = now();
+        recorder.on_unlock(&sample);
         self.contender.unlock(hold).await?;
-        span.unlocked_at = now();
-        Ok(recorder.on_unlocked(&span).then_some(span.unlocked_at))
+        sample.unlocked_at = now();
+        Ok(recorder.on_unlocked(&sample).then_some(sample.unlocked_at))
     }
 }

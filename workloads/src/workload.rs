@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 /// Which keys the tasks lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Keys {
-    /// One for all tasks.
+    /// The same key for all tasks.
     Same,
-    /// One for each task.
+    /// A distinct key for each task.
     Distinct,
 }
 
@@ -76,7 +76,7 @@ impl Workload {
         Self { tasks: 1, until, ..Self::gaggle1_contended(members) }
     }
 
-    /// One task on one key, with an empty critical section.
+    /// A single task on one key, with an empty critical section.
     #[must_use]
     pub fn uncontended() -> Self {
         Self::empty(1, Keys::Same)
@@ -134,6 +134,29 @@ impl Workload {
         self.step * self.steps
     }
 
+    /// The sleeps of one critical section.
+    pub async fn sleep_inside(&self) {
+        for _ in 0..self.steps {
+            tokio::time::sleep(self.step).await;
+        }
+    }
+
+    /// The key of a task, in a run whose keys have this prefix.
+    #[must_use]
+    pub fn key(&self, prefix: &str, task: u32) -> String {
+        match self.keys {
+            Keys::Same => prefix.to_owned(),
+            Keys::Distinct => format!("{prefix}/{task}"),
+        }
+    }
+
+    /// The keys of all tasks, each once.
+    #[must_use]
+    pub fn all_keys(&self, prefix: &str) -> Vec<String> {
+        let tasks = if self.keys == Keys::Same { 1 } else { self.tasks };
+        (0..tasks).map(|task| self.key(prefix, task)).collect()
+    }
+
     /// The estimated time of a run, if the lock takes none.
     #[must_use]
     pub fn expected(&self) -> Duration {
@@ -164,9 +187,9 @@ impl Workload {
 /// The time in which locks count, in nanoseconds of [`now`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Window {
-    /// Its start.
+    /// The start.
     pub from: u64,
-    /// Its end, exclusive.
+    /// The end, exclusive.
     pub until: u64,
 }
 

@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Duration};
 
 use gaggle::{Locker, strategies::Local};
 use gaggle_workloads::{
-    self as workloads, Bare, Contender, Failed, Figures, NoLock, Span, Workload,
+    self as workloads, Bare, BoxError, Contender, Figures, LockSample, NoLock, Workload,
 };
 
 async fn local(workload: &Workload) -> Figures {
@@ -38,39 +38,39 @@ async fn missing_lock_shows_as_broken() {
 }
 
 #[tokio::test]
-async fn recorded_spans_give_the_figures_of_a_run() {
+async fn recorded_samples_give_the_figures_of_a_run() {
     let locker = Arc::new(Locker::new(Local::new()));
     let workload =
         Workload { step: Duration::from_millis(1), ..Workload::gaggle1_contended(3).each(5) };
     let begin = workloads::now() + 1_000_000;
-    let spans = workloads::record(&locker, &workload, &[0, 1, 2], begin, "k").await.unwrap();
-    assert_eq!(spans.len(), 15);
-    let figures = workloads::replay(&workload, begin, spans);
+    let samples = workloads::record(&locker, &workload, &[0, 1, 2], begin, "k").await.unwrap();
+    assert_eq!(samples.len(), 15);
+    let figures = workloads::replay(&workload, begin, samples);
     assert_eq!((figures.pairs, figures.longest_streak), (15, Some(1)), "{figures:?}");
     assert!(!figures.broken.any(), "{figures:?}");
 }
 
-fn span(
+fn sample(
     task: u32,
     lock_called_at: u64,
     granted_at: u64,
     unlock_called_at: u64,
     token: u64,
-) -> Span {
+) -> LockSample {
     let (unlocked_at, token) = (unlock_called_at + 1, Some(token));
-    Span { task, lock_called_at, granted_at, unlock_called_at, unlocked_at, token }
+    LockSample { task, lock_called_at, granted_at, unlock_called_at, unlocked_at, token }
 }
 
 #[test]
-fn replay_orders_the_spans_of_all_processes() {
+fn replay_orders_the_samples_of_all_processes() {
     let workload = Workload::gaggle1_contended(2).each(2);
-    let spans = vec![
-        span(1, 0, 20, 30, 2),
-        span(0, 0, 10, 20, 1), // ends as the next begins: no overlap
-        span(0, 25, 35, 40, 3),
-        span(1, 31, 45, 45, 4), // begins and ends at once
+    let samples = vec![
+        sample(1, 0, 20, 30, 2),
+        sample(0, 0, 10, 20, 1), // ends as the next begins: no overlap
+        sample(0, 25, 35, 40, 3),
+        sample(1, 31, 45, 45, 4), // begins and ends at once
     ];
-    let figures = workloads::replay(&workload, 0, spans);
+    let figures = workloads::replay(&workload, 0, samples);
     assert!(!figures.broken.any(), "{figures:?}");
     assert_eq!((figures.pairs, figures.handoff_share), (4, Some(1.0)), "{figures:?}");
 }
@@ -78,45 +78,46 @@ fn replay_orders_the_spans_of_all_processes() {
 #[test]
 fn starvation_shows_in_streak_fairness_and_wait() {
     let workload = Workload::gaggle1_contended(2).each(10);
-    let mut spans: Vec<_> =
-        (0..9).map(|n| span(0, n * 10, n * 10 + 1, n * 10 + 9, n + 1)).collect();
-    spans.push(span(1, 0, 1000, 1001, 10));
-    let figures = workloads::replay(&workload, 0, spans);
+    let mut samples: Vec<_> =
+        (0..9).map(|n| sample(0, n * 10, n * 10 + 1, n * 10 + 9, n + 1)).collect();
+    samples.push(sample(1, 0, 1000, 1001, 10));
+    let figures = workloads::replay(&workload, 0, samples);
     assert_eq!(figures.longest_streak, Some(9));
     assert!(figures.jain < 0.62 && figures.handoff_share < Some(0.12), "{figures:?}");
     assert_eq!(figures.lock_us.max, 1.0);
 }
 
 #[test]
-fn every_figure_follows_from_the_spans() {
+fn every_figure_follows_from_the_samples() {
     // Three tasks in a window of 2 µs. The third one never has the key.
     let workload = Workload {
         warm_up: Duration::ZERO,
         ..Workload::handoff(3).lasting(Duration::from_nanos(2000))
     };
-    let span = |task, lock_called_at, granted_at, unlock_called_at, unlocked_at, token| Span {
-        task,
-        lock_called_at,
-        granted_at,
-        unlock_called_at,
-        unlocked_at,
-        token: Some(token),
-    };
+    let sample =
+        |task, lock_called_at, granted_at, unlock_called_at, unlocked_at, token| LockSample {
+            task,
+            lock_called_at,
+            granted_at,
+            unlock_called_at,
+            unlocked_at,
+            token: Some(token),
+        };
     let figures = workloads::replay(
         &workload,
         0,
         vec![
-            span(0, 0, 100, 200, 210, 1),
+            sample(0, 0, 100, 200, 210, 1),
             // Waited since before the unlock: a hand-off within 40 ns.
-            span(1, 50, 240, 300, 320, 2),
+            sample(1, 50, 240, 300, 320, 2),
             // Within 30 ns.
-            span(0, 220, 330, 400, 430, 3),
+            sample(0, 220, 330, 400, 430, 3),
             // The same task again.
-            span(0, 440, 450, 500, 510, 4),
+            sample(0, 440, 450, 500, 510, 4),
             // Called `lock` after the unlock, and its own unlock ends after the window.
-            span(1, 505, 520, 1990, 2000, 5),
+            sample(1, 505, 520, 1990, 2000, 5),
             // After the window.
-            span(0, 2000, 2005, 2010, 2020, 6),
+            sample(0, 2000, 2005, 2010, 2020, 6),
         ],
     );
     let near = |found: f64, expected: f64, what: &str| {
@@ -149,12 +150,12 @@ struct Turnstile {
 impl Contender for Turnstile {
     type Hold = ();
 
-    async fn lock(&self, _: &str) -> Result<(), Failed> {
+    async fn lock(&self, _: &str) -> Result<(), BoxError> {
         tokio::time::sleep(self.opens_after).await;
         Ok(())
     }
 
-    async fn unlock(&self, (): ()) -> Result<(), Failed> {
+    async fn unlock(&self, (): ()) -> Result<(), BoxError> {
         Ok(())
     }
 }

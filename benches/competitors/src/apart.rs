@@ -5,12 +5,12 @@ use std::{
     sync::Arc,
 };
 
-use gaggle_workloads::{Contender, Span, Workload, now, record, replay};
+use gaggle_workloads::{Contender, LockSample, Workload, now, record, replay};
 use tokio::runtime::Builder;
 
 use crate::{
     bounds::Role,
-    contenders::{Failed, PostgresSession, Token, excluding},
+    contenders::{BoxError, PostgresSession, Token, excluding},
     data::Data,
     settings::Settings,
 };
@@ -27,7 +27,7 @@ pub(crate) fn handoff(
     data: &mut Data,
     lock: &'static str,
     url: &str,
-) -> Result<(), Failed> {
+) -> Result<(), BoxError> {
     if !settings.wants(&[lock], &["handoff"]) {
         return Ok(());
     }
@@ -44,7 +44,7 @@ pub(crate) fn handoff(
     for process in &mut processes {
         process.send(&begin.to_string())?;
     }
-    let mut spans: Vec<Span> = Vec::new();
+    let mut spans: Vec<LockSample> = Vec::new();
     for process in &mut processes {
         spans.append(&mut serde_json::from_str(&process.line()?)?);
     }
@@ -54,7 +54,7 @@ pub(crate) fn handoff(
 }
 
 /// The child: opens the lock, reports that, waits for the start time, and reports all its spans.
-pub(crate) fn child(lock: &str, url: &str, task: &str, workload: &str) -> Result<(), Failed> {
+pub(crate) fn child(lock: &str, url: &str, task: &str, workload: &str) -> Result<(), BoxError> {
     let (task, workload) = (task.parse()?, serde_json::from_str(workload)?);
     // One thread, as the processes of `gaggle bench`: threads that wake each other would be
     // measured too.
@@ -66,7 +66,7 @@ pub(crate) fn child(lock: &str, url: &str, task: &str, workload: &str) -> Result
     })
 }
 
-async fn contend<C: Contender>(lock: C, task: u32, workload: &Workload) -> Result<(), Failed> {
+async fn contend<C: Contender>(lock: C, task: u32, workload: &Workload) -> Result<(), BoxError> {
     // Opens what opens lazily.
     let hold = lock.lock(&format!("competitors/warm-up/{task}")).await?;
     lock.unlock(hold).await?;

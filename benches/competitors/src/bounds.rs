@@ -15,7 +15,7 @@ use tokio::{
     net::TcpStream,
 };
 
-use crate::{contenders::Failed, data::Data, settings::Settings};
+use crate::{contenders::BoxError, data::Data, settings::Settings};
 
 /// About as long as a frame that carries one entry.
 pub(crate) const FRAME_BYTES: usize = 64;
@@ -31,14 +31,14 @@ pub(crate) struct Role {
 
 impl Role {
     /// Starts it and reads the first line that it says.
-    pub(crate) fn start(arguments: &[&str]) -> Result<(Self, String), Failed> {
+    pub(crate) fn start(arguments: &[&str]) -> Result<(Self, String), BoxError> {
         let mut role = Self::silent(arguments)?;
         let line = role.line()?;
         Ok((role, line))
     }
 
     /// Starts a role that prints only replies.
-    pub(crate) fn silent(arguments: &[&str]) -> Result<Self, Failed> {
+    pub(crate) fn silent(arguments: &[&str]) -> Result<Self, BoxError> {
         let mut process = Command::new(std::env::current_exe()?)
             .args(arguments)
             .stdin(Stdio::piped())
@@ -50,7 +50,7 @@ impl Role {
     }
 
     /// Reads its next line.
-    pub(crate) fn line(&mut self) -> Result<String, Failed> {
+    pub(crate) fn line(&mut self) -> Result<String, BoxError> {
         let mut line = String::new();
         self.output.read_line(&mut line)?;
         match line.trim() {
@@ -60,18 +60,18 @@ impl Role {
     }
 
     /// Sends a line.
-    pub(crate) fn send(&mut self, what: &str) -> Result<(), Failed> {
+    pub(crate) fn send(&mut self, what: &str) -> Result<(), BoxError> {
         let input = self.process.stdin.as_mut().expect("its standard input is piped");
         Ok(writeln!(input, "{what}")?)
     }
 
     /// Sends a command and returns the reply.
-    pub(crate) fn ask(&mut self, what: &str) -> Result<String, Failed> {
+    pub(crate) fn ask(&mut self, what: &str) -> Result<String, BoxError> {
         self.send(what)?;
         self.line()
     }
 
-    pub(crate) fn signal(&mut self, signal: Signal) -> Result<(), Failed> {
+    pub(crate) fn signal(&mut self, signal: Signal) -> Result<(), BoxError> {
         kill_process(Pid::from_child(&self.process), signal)?;
         if signal == Signal::KILL {
             self.process.wait()?;
@@ -89,7 +89,7 @@ impl Drop for Role {
 
 /// The medians of several samples: which of two cores each process comes to decides how long it
 /// takes to wake it, for as long as it lives.
-pub(crate) async fn all(settings: &Settings, data: &mut Data) -> Result<(), Failed> {
+pub(crate) async fn all(settings: &Settings, data: &mut Data) -> Result<(), BoxError> {
     let window = settings.window / SAMPLES;
     let (mut quorums, mut trips) = (Vec::new(), Vec::new());
     for _ in 0..SAMPLES {
@@ -110,7 +110,7 @@ pub(crate) async fn all(settings: &Settings, data: &mut Data) -> Result<(), Fail
 }
 
 /// The round trip to the faster of two echoes, and that to the first: p50, in microseconds.
-fn floors(peers: [&str; 2], window: Duration) -> Result<(f64, f64), Failed> {
+fn floors(peers: [&str; 2], window: Duration) -> Result<(f64, f64), BoxError> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
         let [first, second] = peers;
         let mut peers = [TcpStream::connect(first).await?, TcpStream::connect(second).await?];
@@ -123,7 +123,7 @@ fn floors(peers: [&str; 2], window: Duration) -> Result<(f64, f64), Failed> {
 }
 
 /// To both, until the first replies.
-async fn quorum(peers: &mut [TcpStream; 2], window: Duration) -> Result<Latency, Failed> {
+async fn quorum(peers: &mut [TcpStream; 2], window: Duration) -> Result<Latency, BoxError> {
     let (mut trips, begun) = (Latency::default(), Instant::now());
     let mut heard = [0; 2];
     for number in 1_usize.. {
@@ -150,12 +150,12 @@ async fn quorum(peers: &mut [TcpStream; 2], window: Duration) -> Result<Latency,
     Ok(trips)
 }
 
-fn some(bytes: usize) -> Result<usize, Failed> {
+fn some(bytes: usize) -> Result<usize, BoxError> {
     if bytes > 0 { Ok(bytes) } else { Err("the echo has ended".into()) }
 }
 
 /// To one and back.
-async fn round_trip(peer: &mut TcpStream, window: Duration) -> Result<Latency, Failed> {
+async fn round_trip(peer: &mut TcpStream, window: Duration) -> Result<Latency, BoxError> {
     let (mut trips, begun) = (Latency::default(), Instant::now());
     let mut frame = [0; FRAME_BYTES];
     while begun.elapsed() < window {
@@ -168,7 +168,7 @@ async fn round_trip(peer: &mut TcpStream, window: Duration) -> Result<Latency, F
 }
 
 /// The child: says where it listens, and gives back what it gets until its parent has ended.
-pub(crate) fn echo_child() -> Result<(), Failed> {
+pub(crate) fn echo_child() -> Result<(), BoxError> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     println!("{}", listener.local_addr()?);
     let (mut stream, _) = listener.accept()?;

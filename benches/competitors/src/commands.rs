@@ -9,13 +9,13 @@ use redis::aio::MultiplexedConnection;
 
 use crate::{
     cluster::redis as handles,
-    contenders::{Failed, excluding},
+    contenders::{BoxError, excluding},
     data::Data,
     settings::Settings,
 };
 
 /// Commands sent for each hand-off between eight handles, with few and with many waiters.
-pub(crate) async fn sent(settings: &Settings, data: &mut Data) -> Result<(), Failed> {
+pub(crate) async fn sent(settings: &Settings, data: &mut Data) -> Result<(), BoxError> {
     let server = RedisServer::start();
     let handles = handles(&server.url(), 8).await;
     let mut connection = connect(&server).await?;
@@ -37,7 +37,7 @@ pub(crate) async fn sent(settings: &Settings, data: &mut Data) -> Result<(), Fai
 }
 
 /// How long the server's thread is in commands for a lock and an unlock.
-pub(crate) async fn time(settings: &Settings, data: &mut Data) -> Result<(), Failed> {
+pub(crate) async fn time(settings: &Settings, data: &mut Data) -> Result<(), BoxError> {
     let server = RedisServer::start();
     let mut connection = connect(&server).await?;
     let (fan, hot) = (settings.of(Workload::fan(64)), settings.of(Workload::handoff(8)));
@@ -56,7 +56,7 @@ async fn spent<C: Contender>(
     workload: &Workload,
     connection: &mut MultiplexedConnection,
     data: &mut Data,
-) -> Result<(), Failed> {
+) -> Result<(), BoxError> {
     // All that is sent counts, and all that is made.
     let workload = Workload { warm_up: std::time::Duration::ZERO, ..workload.clone() };
     let before = Counts::read(connection).await?;
@@ -66,7 +66,7 @@ async fn spent<C: Contender>(
     Ok(())
 }
 
-async fn connect(server: &RedisServer) -> Result<MultiplexedConnection, Failed> {
+async fn connect(server: &RedisServer) -> Result<MultiplexedConnection, BoxError> {
     Ok(redis::Client::open(server.url())?.get_multiplexed_async_connection().await?)
 }
 
@@ -79,7 +79,7 @@ struct Counts {
 }
 
 impl Counts {
-    async fn read(connection: &mut MultiplexedConnection) -> Result<Self, Failed> {
+    async fn read(connection: &mut MultiplexedConnection) -> Result<Self, BoxError> {
         let stats: String = redis::cmd("INFO").arg("commandstats").query_async(connection).await?;
         Ok(Self::of(&stats))
     }

@@ -11,7 +11,7 @@ use std::{
 
 use dashmap::DashMap;
 use etcd_client::{Client, ConnectOptions, LockOptions};
-pub(crate) use gaggle_workloads::Failed;
+pub(crate) use gaggle_workloads::BoxError;
 use gaggle_workloads::{Contender, Figures};
 use redis::{AsyncConnectionConfig, Script, aio::MultiplexedConnection};
 use tokio::sync::{Mutex, OwnedMutexGuard};
@@ -21,7 +21,7 @@ use tokio_postgres::{NoTls, Statement};
 const LEASE: Duration = Duration::from_secs(10);
 
 /// The figures, if the lock excluded: what did not is no measurement.
-pub(crate) fn excluding(figures: Figures) -> Result<Figures, Failed> {
+pub(crate) fn excluding(figures: Figures) -> Result<Figures, BoxError> {
     match figures.broken.any() {
         true => Err(format!("it did not exclude: {:?}", figures.broken).into()),
         false => Ok(figures),
@@ -46,7 +46,7 @@ impl Mutexes {
 impl Contender for Mutexes {
     type Hold = (OwnedMutexGuard<()>, String);
 
-    async fn lock(&self, key: &str) -> Result<Self::Hold, Failed> {
+    async fn lock(&self, key: &str) -> Result<Self::Hold, BoxError> {
         let mutex = match self.map.get(key) {
             Some(mutex) => mutex.clone(),
             None => self.map.entry(key.to_owned()).or_default().clone(),
@@ -58,7 +58,7 @@ impl Contender for Mutexes {
         Ok((guard, key.to_owned()))
     }
 
-    async fn unlock(&self, (guard, key): Self::Hold) -> Result<(), Failed> {
+    async fn unlock(&self, (guard, key): Self::Hold) -> Result<(), BoxError> {
         drop(guard);
         // A waiter holds it too, and took it under the map's own lock.
         self.map.remove_if(&key, |_, mutex| Arc::strong_count(mutex) == 1);
@@ -78,7 +78,7 @@ pub(crate) struct BareRedis {
 }
 
 impl BareRedis {
-    pub(crate) async fn open(url: &str) -> Result<Self, Failed> {
+    pub(crate) async fn open(url: &str) -> Result<Self, BoxError> {
         let client = redis::Client::open(url)?;
         let connection = client.get_multiplexed_async_connection().await?;
         let delete = "if redis.call('get', KEYS[1]) == ARGV[1] then \
@@ -88,7 +88,7 @@ impl BareRedis {
     }
 
     /// The least script that gives a lease and a fencing token: no queue, and no memory of nonces.
-    pub(crate) async fn with_tokens(url: &str) -> Result<Self, Failed> {
+    pub(crate) async fn with_tokens(url: &str) -> Result<Self, BoxError> {
         let set = "if redis.call('set', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then \
                    return redis.call('incr', KEYS[2]) else return 0 end";
         Ok(Self { set: Some(Script::new(set)), ..Self::open(url).await? })
@@ -105,7 +105,7 @@ pub(crate) struct BareHold {
 impl Contender for BareRedis {
     type Hold = BareHold;
 
-    async fn lock(&self, key: &str) -> Result<Self::Hold, Failed> {
+    async fn lock(&self, key: &str) -> Result<Self::Hold, BoxError> {
         let value = self.number.fetch_add(1, Ordering::Relaxed);
         let mut connection = self.connection.clone();
         let lease = LEASE.as_millis() as u64;
@@ -128,7 +128,7 @@ impl Contender for BareRedis {
         }
     }
 
-    async fn unlock(&self, BareHold { key, value, .. }: Self::Hold) -> Result<(), Failed> {
+    async fn unlock(&self, BareHold { key, value, .. }: Self::Hold) -> Result<(), BoxError> {
         let mut connection = self.connection.clone();
         let mut delete = self.delete.key(key);
         match delete.arg(value).invoke_async::<u64>(&mut connection).await? {
@@ -153,7 +153,7 @@ pub(crate) struct Token {
 }
 
 impl Token {
-    pub(crate) async fn open(url: &str) -> Result<Self, Failed> {
+    pub(crate) async fn open(url: &str) -> Result<Self, BoxError> {
         let client = redis::Client::open(url)?;
         // By itself it gives up a wait after half a second.
         let patient = AsyncConnectionConfig::new().set_response_timeout(None);
@@ -162,7 +162,7 @@ impl Token {
     }
 
     /// Creates the token of a key, once for all sessions. Its creator holds it.
-    async fn make(&self, key: &str) -> Result<bool, Failed> {
+    async fn make(&self, key: &str) -> Result<bool, BoxError> {
         let mut made = self.made.lock().await;
         if !made.insert(key.to_owned()) {
             return Ok(false);
@@ -176,7 +176,7 @@ impl Token {
 impl Contender for Token {
     type Hold = String;
 
-    async fn lock(&self, key: &str) -> Result<Self::Hold, Failed> {
+    async fn lock(&self, key: &str) -> Result<Self::Hold, BoxError> {
         // The token stays when all is over, where others would take it for a lock.
         let key = format!("token/{key}");
         if self.make(&key).await? {
@@ -188,7 +188,7 @@ impl Contender for Token {
         Ok(key)
     }
 
-    async fn unlock(&self, key: Self::Hold) -> Result<(), Failed> {
+    async fn unlock(&self, key: Self::Hold) -> Result<(), BoxError> {
         let mut push = redis::cmd("RPUSH");
         push.arg(key).arg("token");
         match push.query_async::<u64>(&mut self.connection.clone()).await? {
@@ -211,11 +211,11 @@ impl Rslock {
 impl Contender for Rslock {
     type Hold = rslock::LockGuard;
 
-    async fn lock(&self, key: &str) -> Result<Self::Hold, Failed> {
+    async fn lock(&self, key: &str) -> Result<Self::Hold, BoxError> {
         Ok(self.0.acquire(key.as_bytes(), LEASE).await?)
     }
 
-    async fn unlock(&self, guard: Self::Hold) -> Result<(), Failed> {
+    async fn unlock(&self, guard: Self::Hold) -> Result<(), BoxError> {
         guard.release().await;
         Ok(())
     }
@@ -229,7 +229,7 @@ pub(crate) struct PostgresSession {
 }
 
 impl PostgresSession {
-    pub(crate) async fn open(url: &str) -> Result<Self, Failed> {
+    pub(crate) async fn open(url: &str) -> Result<Self, BoxError> {
         let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
         // Ends with the client.
         tokio::spawn(connection);
@@ -242,7 +242,7 @@ impl PostgresSession {
 impl Contender for PostgresSession {
     type Hold = i64;
 
-    async fn lock(&self, key: &str) -> Result<i64, Failed> {
+    async fn lock(&self, key: &str) -> Result<i64, BoxError> {
         // FNV-1a: PostgreSQL knows keys as numbers.
         let hash = key.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -252,7 +252,7 @@ impl Contender for PostgresSession {
         Ok(key)
     }
 
-    async fn unlock(&self, key: i64) -> Result<(), Failed> {
+    async fn unlock(&self, key: i64) -> Result<(), BoxError> {
         let row = self.client.query_one(&self.unlock, &[&key]).await?;
         if row.get::<_, bool>(0) { Ok(()) } else { Err("the key was not held".into()) }
     }
@@ -265,7 +265,7 @@ pub(crate) struct EtcdSession {
 }
 
 impl EtcdSession {
-    pub(crate) async fn open(endpoint: &str) -> Result<Self, Failed> {
+    pub(crate) async fn open(endpoint: &str) -> Result<Self, BoxError> {
         let options = ConnectOptions::new().with_tcp_keepalive(LEASE);
         let mut client = Client::connect([endpoint], Some(options)).await?;
         // Longer than any workload, because keep-alives are not measured.
@@ -277,12 +277,12 @@ impl EtcdSession {
 impl Contender for EtcdSession {
     type Hold = Vec<u8>;
 
-    async fn lock(&self, key: &str) -> Result<Self::Hold, Failed> {
+    async fn lock(&self, key: &str) -> Result<Self::Hold, BoxError> {
         let options = LockOptions::new().with_lease(self.lease);
         Ok(self.client.clone().lock(key, Some(options)).await?.key().to_vec())
     }
 
-    async fn unlock(&self, key: Self::Hold) -> Result<(), Failed> {
+    async fn unlock(&self, key: Self::Hold) -> Result<(), BoxError> {
         self.client.clone().unlock(key).await?;
         Ok(())
     }

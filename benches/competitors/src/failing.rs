@@ -9,13 +9,13 @@ use rustix::process::Signal;
 use crate::{
     bounds::Role,
     cluster::{Over, member_urls},
-    contenders::Failed,
+    contenders::BoxError,
     data::Data,
     machine,
     settings::Settings,
 };
 
-pub(crate) fn all(settings: &Settings, data: &mut Data) -> Result<(), Failed> {
+pub(crate) fn all(settings: &Settings, data: &mut Data) -> Result<(), BoxError> {
     for (how, signal) in [("killed", Signal::KILL), ("stopped", Signal::STOP)] {
         let mut times = times(settings.failovers, signal)?;
         times.sort_by(f64::total_cmp);
@@ -27,7 +27,7 @@ pub(crate) fn all(settings: &Settings, data: &mut Data) -> Result<(), Failed> {
 }
 
 /// In milliseconds, each after the members are all ready again.
-fn times(count: u32, signal: Signal) -> Result<Vec<f64>, Failed> {
+fn times(count: u32, signal: Signal) -> Result<Vec<f64>, BoxError> {
     let urls = member_urls("gaggle", 3, Over::Tcp);
     let mut members = urls.iter().map(|url| member(url)).collect::<Result<Vec<_>, _>>()?;
     let (mut times, mut others) = (Vec::new(), 0);
@@ -58,7 +58,7 @@ fn times(count: u32, signal: Signal) -> Result<Vec<f64>, Failed> {
 
 /// The term, and who leads in it, once all are ready. Who stood still may believe for a while that
 /// it leads: the greatest term does.
-fn leader(members: &mut [Role]) -> Result<(u64, usize), Failed> {
+fn leader(members: &mut [Role]) -> Result<(u64, usize), BoxError> {
     for member in &mut *members {
         member.ask("ready")?;
     }
@@ -73,12 +73,12 @@ fn leader(members: &mut [Role]) -> Result<(u64, usize), Failed> {
 }
 
 /// A process with one member; it becomes ready once a majority is there.
-fn member(url: &str) -> Result<Role, Failed> {
+fn member(url: &str) -> Result<Role, BoxError> {
     Role::silent(&["candidate", url])
 }
 
 /// The child: reads commands, one a line, and replies to each with one line.
-pub(crate) fn child(url: &str) -> Result<(), Failed> {
+pub(crate) fn child(url: &str) -> Result<(), BoxError> {
     machine::runtime().block_on(async {
         let member = gaggle::open(url).await?.strategy().clone();
         let status = || member.group_status().expect("a member has a group");

@@ -28,7 +28,7 @@ mod workloads;
 
 use std::process::ExitCode;
 
-use contenders::Failed;
+use contenders::BoxError;
 use settings::Settings;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -56,7 +56,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn measure(words: &[&str]) -> Result<(), Failed> {
+fn measure(words: &[&str]) -> Result<(), BoxError> {
     let mut settings = Settings::parse(words)?;
     // What cannot be written there is refused before anything is measured.
     std::fs::create_dir_all(&settings.out)?;

@@ -4,13 +4,13 @@ use gaggle_workloads::Figures;
 use serde_json::Value;
 use tokio::process::Command;
 
-use crate::{contenders::Failed, data::Data, settings::Settings};
+use crate::{contenders::BoxError, data::Data, settings::Settings};
 
 pub(crate) const PROCESSES: &str = "Gaggle, TCP, 3 processes";
 pub(crate) const REDIS_PROCESSES: &str = "Redis, 8 processes";
 
 /// Gaggle over TCP, three processes, the tasks dealt to them.
-pub(crate) async fn processes(settings: &Settings, data: &mut Data) -> Result<(), Failed> {
+pub(crate) async fn processes(settings: &Settings, data: &mut Data) -> Result<(), BoxError> {
     const GAGGLE: [&str; 6] = ["--strategy", "gaggle", "--channel", "tcp", "--members", "3"];
     // Each member in turn has its third of it.
     let uncontended = match settings.wants(&[PROCESSES], &["uncontended"]) {
@@ -37,7 +37,7 @@ pub(crate) async fn redis_processes(
     settings: &Settings,
     data: &mut Data,
     url: &str,
-) -> Result<(), Failed> {
+) -> Result<(), BoxError> {
     let redis = ["--strategy", "redis", "--redis", url, "--members", "8"];
     for (workload, figures) in bench(settings, &redis, &["handoff"], 1).await? {
         data.note(&workload, REDIS_PROCESSES, true, figures);
@@ -52,7 +52,7 @@ async fn bench(
     setup: &[&str],
     workloads: &[&str],
     windows: u32,
-) -> Result<Vec<(String, Figures)>, Failed> {
+) -> Result<Vec<(String, Figures)>, BoxError> {
     let window = format!("{}ms", (settings.window * windows).as_millis());
     let mut words = vec!["--processes", "--duration", &window];
     words.extend(setup);

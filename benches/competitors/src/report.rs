@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 use gaggle_workloads::Figures;
 
 use crate::{
-    contenders::Failed,
+    contenders::BoxError,
     data::{Data, Row},
     settings::{SINGLES, Settings, is_named},
     tables,
@@ -23,17 +23,17 @@ const WORKLOADS: [(&str, &str); 6] = [
 ];
 
 /// Writes the tables again from the measured data.
-pub(crate) fn redraw(directory: &Path) -> Result<(), Failed> {
+pub(crate) fn redraw(directory: &Path) -> Result<(), BoxError> {
     files(directory, &measured(directory)?)
 }
 
-fn measured(directory: &Path) -> Result<Data, Failed> {
+fn measured(directory: &Path) -> Result<Data, BoxError> {
     let text = fs::read_to_string(directory.join("results.json"))?;
     let mut document: serde_json::Value = serde_json::from_str(&text)?;
     Ok(serde_json::from_value(document["measured"].take())?)
 }
 
-pub(crate) fn write(settings: &Settings, data: &Data) -> Result<(), Failed> {
+pub(crate) fn write(settings: &Settings, data: &Data) -> Result<(), BoxError> {
     for only in settings.only.iter().filter(|only| *only != SINGLES) {
         if !data.rows.iter().any(|row| is_named(&row.lock.to_lowercase(), only)) {
             return Err(
@@ -50,7 +50,7 @@ pub(crate) fn write(settings: &Settings, data: &Data) -> Result<(), Failed> {
     Ok(())
 }
 
-fn files(directory: &Path, data: &Data) -> Result<(), Failed> {
+fn files(directory: &Path, data: &Data) -> Result<(), BoxError> {
     // If the single figures failed, this directory does not exist yet.
     fs::create_dir_all(directory)?;
     let targets = targets::all(data);

@@ -25,7 +25,7 @@ use crate::{
     bounds::{FRAME_BYTES, Role},
     cluster::{Cluster, Over, member_urls},
     commands,
-    contenders::{Failed, Mutexes, excluding},
+    contenders::{BoxError, Mutexes, excluding},
     data::Data,
     failing, machine,
     settings::Settings,
@@ -34,7 +34,7 @@ use crate::{
 /// As long as by default between members.
 const HEARTBEAT: Duration = Duration::from_millis(50);
 
-pub(crate) async fn all(settings: &Settings, data: &mut Data) -> Result<(), Failed> {
+pub(crate) async fn all(settings: &Settings, data: &mut Data) -> Result<(), BoxError> {
     failing::all(settings, data)?;
     at_rest(settings, data).await?;
     commands::sent(settings, data).await?;
@@ -54,7 +54,7 @@ pub(crate) async fn all(settings: &Settings, data: &mut Data) -> Result<(), Fail
 }
 
 /// Three members in separate processes with nothing to do.
-async fn at_rest(settings: &Settings, data: &mut Data) -> Result<(), Failed> {
+async fn at_rest(settings: &Settings, data: &mut Data) -> Result<(), BoxError> {
     data.figure("cpu_at_rest_percent_of_a_core", rest_for(settings.rest).await?);
     data.figure("cpu_of_bare_heartbeats_percent_of_a_core", bare_heartbeats(settings.rest).await?);
     Ok(())
@@ -67,7 +67,7 @@ fn percent(seconds: f64, time: Duration) -> f64 {
 
 /// What a process takes that does nothing but what a leader at rest has to: twenty times a second
 /// 64 bytes to two others over TCP, and the replies.
-async fn bare_heartbeats(rest: Duration) -> Result<f64, Failed> {
+async fn bare_heartbeats(rest: Duration) -> Result<f64, BoxError> {
     let (_one, first) = Role::start(&["echo"])?;
     let (_other, second) = Role::start(&["echo"])?;
     let (beats, _) = Role::start(&["beats", &first, &second])?;
@@ -77,7 +77,7 @@ async fn bare_heartbeats(rest: Duration) -> Result<f64, Failed> {
 }
 
 /// The child that has them.
-pub(crate) fn beats_child(peers: [&str; 2]) -> Result<(), Failed> {
+pub(crate) fn beats_child(peers: [&str; 2]) -> Result<(), BoxError> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
         let mut streams = Vec::new();
         for peer in peers {
@@ -101,7 +101,7 @@ pub(crate) fn beats_child(peers: [&str; 2]) -> Result<(), Failed> {
 }
 
 /// What the busiest of three members takes.
-async fn rest_for(rest: Duration) -> Result<f64, Failed> {
+async fn rest_for(rest: Duration) -> Result<f64, BoxError> {
     // Each says that it is ready only when all have started.
     let mut starting = JoinSet::new();
     for url in member_urls("gaggle", 3, Over::Tcp) {
@@ -120,7 +120,7 @@ async fn rest_for(rest: Duration) -> Result<f64, Failed> {
 }
 
 /// A member until its standard input ends.
-pub(crate) fn member_child(url: &str) -> Result<(), Failed> {
+pub(crate) fn member_child(url: &str) -> Result<(), BoxError> {
     machine::runtime().block_on(async {
         let locker = gaggle::open(url).await?;
         locker.ready().await?;
@@ -133,7 +133,7 @@ pub(crate) fn member_child(url: &str) -> Result<(), Failed> {
 }
 
 /// Hand-offs with ten waiting, and with a hundred thousand.
-async fn masses(settings: &Settings, data: &mut Data) -> Result<(), Failed> {
+async fn masses(settings: &Settings, data: &mut Data) -> Result<(), BoxError> {
     let many = if settings.quick { 10_000 } else { 100_000 };
     let cluster = Cluster::open("gaggle", 3, Over::Memory).await;
     let [leader] = cluster.leader();
@@ -162,14 +162,14 @@ struct Patient(Arc<dyn KeyedMutex>);
 impl Contender for Patient {
     type Hold = gaggle::Lock;
 
-    async fn lock(&self, key: &str) -> Result<Self::Hold, Failed> {
+    async fn lock(&self, key: &str) -> Result<Self::Hold, BoxError> {
         let options = LockOptions::default()
             .duration(Duration::from_secs(3600))
             .max_wait(Duration::from_secs(600));
         Ok(self.0.lock(key, options).await?)
     }
 
-    async fn unlock(&self, lock: Self::Hold) -> Result<(), Failed> {
+    async fn unlock(&self, lock: Self::Hold) -> Result<(), BoxError> {
         Ok(self.0.unlock(&lock).await?)
     }
 }
@@ -178,7 +178,7 @@ impl Contender for Patient {
 /// many, in which the queue is long. Each that had the lock asks for it again, so that few and many
 /// do the same. Until all are measured no task ends, which would wake the task that joins all of
 /// them, between two hand-offs.
-async fn queue(mutex: impl Contender, waiters: u32) -> Result<f64, Failed> {
+async fn queue(mutex: impl Contender, waiters: u32) -> Result<f64, BoxError> {
     let handoffs = if waiters < 1000 { 20_000 } else { waiters / 5 };
     let mutex = Arc::new(mutex);
     let holder = mutex.lock("queue").await?;
@@ -214,7 +214,7 @@ async fn queue(mutex: impl Contender, waiters: u32) -> Result<f64, Failed> {
                 }
                 mutex.unlock(hold).await?;
             }
-            Ok::<(), Failed>(())
+            Ok::<(), BoxError>(())
         });
     }
     // Until all wait; members hear of each other a little later.
@@ -236,7 +236,7 @@ async fn queue(mutex: impl Contender, waiters: u32) -> Result<f64, Failed> {
 }
 
 /// Holds this many keys and reports how many bytes each has added to this process.
-pub(crate) fn keys_child(count: &str) -> Result<(), Failed> {
+pub(crate) fn keys_child(count: &str) -> Result<(), BoxError> {
     let count: u32 = count.parse()?;
     machine::runtime().block_on(async {
         let local = Local::new();
@@ -253,7 +253,7 @@ pub(crate) fn keys_child(count: &str) -> Result<(), Failed> {
 
 /// Locks and unlocks so often at one member, and says what all three occupy after half and after
 /// all. What a follower unlocks is remembered for the nonce memory of 30 s.
-pub(crate) fn pairs_child(count: &str, place: &str) -> Result<(), Failed> {
+pub(crate) fn pairs_child(count: &str, place: &str) -> Result<(), BoxError> {
     let count: u64 = count.parse()?;
     machine::runtime().block_on(async {
         let cluster = Cluster::open("gaggle", 3, Over::Memory).await;
@@ -278,7 +278,7 @@ struct Unhurried(Arc<Bare>);
 impl Contender for Unhurried {
     type Hold = Lock;
 
-    async fn lock(&self, key: &str) -> Result<Lock, Failed> {
+    async fn lock(&self, key: &str) -> Result<Lock, BoxError> {
         loop {
             match self.0.lock(key).await {
                 Err(error) if is_limit(&error) => {
@@ -289,11 +289,11 @@ impl Contender for Unhurried {
         }
     }
 
-    async fn unlock(&self, lock: Lock) -> Result<(), Failed> {
+    async fn unlock(&self, lock: Lock) -> Result<(), BoxError> {
         self.0.unlock(lock).await
     }
 }
 
-fn is_limit(error: &Failed) -> bool {
+fn is_limit(error: &BoxError) -> bool {
     matches!(error.downcast_ref(), Some(gaggle::Error::Limit { .. }))
 }

@@ -15,7 +15,7 @@ use gaggle_fixtures::free_port;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::{sleep, timeout};
 
-use crate::contenders::Failed;
+use crate::contenders::BoxError;
 
 static DIRECTORIES: AtomicU32 = AtomicU32::new(0);
 /// How long a server may take until it replies.
@@ -28,7 +28,7 @@ const STOP_WITHIN_MS: u64 = 5_000;
 pub(crate) struct Directory(PathBuf);
 
 impl Directory {
-    pub(crate) fn new(what: &str) -> Result<Self, Failed> {
+    pub(crate) fn new(what: &str) -> Result<Self, BoxError> {
         let number = DIRECTORIES.fetch_add(1, Ordering::Relaxed);
         let name = format!("gaggle-competitors-{what}-{}-{number}", std::process::id());
         let memory = Path::new("/dev/shm");
@@ -54,7 +54,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    fn spawn(mut command: Command, directory: Directory) -> Result<Self, Failed> {
+    fn spawn(mut command: Command, directory: Directory) -> Result<Self, BoxError> {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         Ok(Self { process: command.spawn()?, asked: None, _directory: directory })
     }
@@ -86,7 +86,7 @@ pub(crate) struct Postgres {
 }
 
 impl Postgres {
-    pub(crate) async fn start() -> Result<Self, Failed> {
+    pub(crate) async fn start() -> Result<Self, BoxError> {
         let directory = Directory::new("postgres")?;
         let data = directory.0.join("data").to_string_lossy().into_owned();
         let root = is_root();
@@ -138,7 +138,7 @@ fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|about| std::os::unix::fs::MetadataExt::uid(&about) == 0)
 }
 
-fn run(command: &mut Command) -> Result<(), Failed> {
+fn run(command: &mut Command) -> Result<(), BoxError> {
     let output = command.stdin(Stdio::null()).output()?;
     if output.status.success() {
         return Ok(());
@@ -153,7 +153,7 @@ pub(crate) struct Etcd {
 }
 
 impl Etcd {
-    pub(crate) async fn start(nodes: usize) -> Result<Self, Failed> {
+    pub(crate) async fn start(nodes: usize) -> Result<Self, BoxError> {
         let ports: Vec<(u16, u16)> = (0..nodes).map(|_| (free_port(), free_port())).collect();
         let url = |port| format!("http://127.0.0.1:{port}");
         let cluster: Vec<String> =
@@ -187,12 +187,12 @@ impl Etcd {
 async fn until_it_replies<F: Future<Output = bool>>(
     what: &str,
     mut replies: impl FnMut() -> F,
-) -> Result<(), Failed> {
+) -> Result<(), BoxError> {
     let ready = async {
         while !matches!(timeout(Duration::from_secs(2), replies()).await, Ok(true)) {
             sleep(Duration::from_millis(50)).await;
         }
     };
-    let late = |_| Failed::from(format!("{what} does not reply within {START_WITHIN:?}"));
+    let late = |_| BoxError::from(format!("{what} does not reply within {START_WITHIN:?}"));
     timeout(START_WITHIN, ready).await.map_err(late)
 }

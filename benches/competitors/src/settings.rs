@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use gaggle_workloads::Workload;
 
-use crate::contenders::Failed;
+use crate::contenders::BoxError;
 
 /// How much is measured.
 pub(crate) struct Settings {
@@ -50,7 +50,7 @@ pub(crate) fn is_named(lock: &str, only: &str) -> bool {
 }
 
 impl Settings {
-    pub(crate) fn parse(words: &[&str]) -> Result<Self, Failed> {
+    pub(crate) fn parse(words: &[&str]) -> Result<Self, BoxError> {
         let mut settings = Self::full();
         if words.contains(&"--quick") {
             settings = Self::quick();

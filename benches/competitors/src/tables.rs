@@ -3,12 +3,12 @@
 
 use std::{fs, path::Path};
 
-use crate::{contenders::Failed, data::Data, targets::number};
+use crate::{contenders::BoxError, data::Data, targets::number};
 
 const BEGIN: &str = "<!-- Written by benches/competitors/run from here on -->\n";
 const END: &str = "<!-- to here -->\n";
 
-pub(crate) fn write(directory: &Path, data: &Data) -> Result<(), Failed> {
+pub(crate) fn write(directory: &Path, data: &Data) -> Result<(), BoxError> {
     let text = tables(data);
     println!("{text}");
     if !directory.ends_with("docs/benchmarks") {
@@ -22,7 +22,7 @@ pub(crate) fn write(directory: &Path, data: &Data) -> Result<(), Failed> {
 }
 
 /// What stands before the tables, the tables, and what follows.
-fn parts(page: &str) -> Result<[&str; 3], Failed> {
+fn parts(page: &str) -> Result<[&str; 3], BoxError> {
     let (before, rest) = page.split_once(BEGIN).ok_or("the page has no beginning of the tables")?;
     let (shown, after) = rest.split_once(END).ok_or("the tables have no end")?;
     Ok([before, shown, after])

@@ -10,7 +10,7 @@ use crate::{
     apart, bounds,
     cluster::{Cluster, Over, redis},
     contenders::{
-        BareRedis, EtcdSession, Failed, Mutexes, PostgresSession, Rslock, Token, excluding,
+        BareRedis, BoxError, EtcdSession, Mutexes, PostgresSession, Rslock, Token, excluding,
     },
     data::Data,
     ours,
@@ -38,7 +38,7 @@ const SESSIONS: usize = 64;
 /// Tasks of the contended workloads.
 const EIGHT: u32 = 8;
 
-pub(crate) async fn round(settings: &Settings, data: &mut Data) -> Result<(), Failed> {
+pub(crate) async fn round(settings: &Settings, data: &mut Data) -> Result<(), BoxError> {
     let mut round = Round { settings, data };
     round.in_process().await?;
     if settings.wants(ON_REDIS, &[ALL, GAGGLE1].concat()) {
@@ -71,7 +71,7 @@ impl Round<'_> {
         ours: bool,
         contenders: &[Arc<C>],
         names: &[&'static str],
-    ) -> Result<(), Failed> {
+    ) -> Result<(), BoxError> {
         for name in names.iter().copied() {
             if !self.settings.wants(&[lock], &[name]) {
                 continue;
@@ -98,7 +98,7 @@ impl Round<'_> {
         }
     }
 
-    async fn in_process(&mut self) -> Result<(), Failed> {
+    async fn in_process(&mut self) -> Result<(), BoxError> {
         if self.settings.wants(&["sequential"], GAGGLE1) {
             let sequential =
                 Workload::gaggle1_contended(1).each(self.settings.increments * MEMBERS);
@@ -114,7 +114,7 @@ impl Round<'_> {
         self.cases("Local", true, &[Arc::new(Bare(local()))], GAGGLE1).await
     }
 
-    async fn on_redis(&mut self) -> Result<(), Failed> {
+    async fn on_redis(&mut self) -> Result<(), BoxError> {
         let server = RedisServer::start();
         let url = server.url();
         let (mut bare, mut scripts, mut tokens) = (Vec::new(), Vec::new(), Vec::new());
@@ -145,7 +145,7 @@ impl Round<'_> {
         self.over(Over::Redis(&url)).await
     }
 
-    async fn on_postgres(&mut self) -> Result<(), Failed> {
+    async fn on_postgres(&mut self) -> Result<(), BoxError> {
         let server = Postgres::start().await?;
         let mut sessions = Vec::new();
         for _ in 0..SESSIONS {
@@ -155,7 +155,7 @@ impl Round<'_> {
         apart::handoff(self.settings, self.data, apart::POSTGRES, &server.url)
     }
 
-    async fn on_etcd(&mut self) -> Result<(), Failed> {
+    async fn on_etcd(&mut self) -> Result<(), BoxError> {
         const NODES: usize = 3;
         let server = Etcd::start(NODES).await?;
         let mut sessions = Vec::new();
@@ -166,13 +166,13 @@ impl Round<'_> {
         self.cases(ETCD, false, &sessions, ALL).await
     }
 
-    async fn members(&mut self) -> Result<(), Failed> {
+    async fn members(&mut self) -> Result<(), BoxError> {
         self.over(Over::Memory).await?;
         self.over(Over::Tcp).await
     }
 
     /// The cases of the Gaggle 1.x benchmark by five members over one channel.
-    async fn over(&mut self, over: Over<'_>) -> Result<(), Failed> {
+    async fn over(&mut self, over: Over<'_>) -> Result<(), BoxError> {
         let channel = match over {
             Over::Memory => "Memory",
             Over::Tcp => "TCP",

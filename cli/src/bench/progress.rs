@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use indicatif::ProgressBar;
 
-use super::args::Args;
+use super::plan::Plan;
 use crate::{
     failure::Failure,
     output::{self, ms, remark},
@@ -20,11 +20,10 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    pub(super) fn new(args: &Args, expected: Duration) -> Self {
-        let shows_bar = args.verbosity.shows_bar();
-        let bar = output::bar(shows_bar, "{bar:25} {percent:>3}% {msg}", ms(expected));
-        let shows_lines = !shows_bar && !args.verbosity.is_quiet() && args.rounds() > 1;
-        Self { bar, rounds: args.rounds(), shows_lines }
+    pub(super) fn new(plan: &Plan<'_>, shows_bar: bool) -> Self {
+        let bar = output::bar(shows_bar, "{bar:25} {percent:>3}% {msg}", ms(plan.expected()));
+        let shows_lines = !shows_bar && !plan.args.verbosity.is_quiet() && plan.rounds > 1;
+        Self { bar, rounds: plan.rounds, shows_lines }
     }
 
     /// Moves the bar while a run lasts, and names the run in its failure.

@@ -1,18 +1,17 @@
-//! The report of `gaggle bench`: tables, bars, JSON and SVG.
+//! The report of `gaggle bench`: tables and JSON.
 
+mod increment;
 #[cfg(test)]
 mod tests;
 
-use std::path::Path;
-
 use gaggle::strategies::clock::{BootClock, Clock as _};
-use gaggle_workloads::{Figures, Spread};
+use gaggle_workloads::Spread;
 use serde_json::json;
 
+pub(super) use self::increment::IncrementReport;
 use super::{
     args::Args,
-    chart::{Bar, BarChart, Series},
-    machine,
+    cpu,
     plan::{Case, Plan},
     row::Row,
 };
@@ -24,7 +23,7 @@ use crate::{
 /// The results of a benchmark, and the conditions of the measurement.
 pub(super) struct Report<'a> {
     pub(super) args: &'a Args,
-    pub(super) plan: &'a Plan,
+    pub(super) plan: &'a Plan<'a>,
     /// By workload, the best first.
     pub(super) rows: &'a [Row],
     /// The share of the machine that other programs used.
@@ -34,26 +33,30 @@ pub(super) struct Report<'a> {
 }
 
 impl Report<'_> {
-    /// One JSON object.
-    pub(super) fn json(&self) -> String {
+    /// What is printed to standard output.
+    pub(super) fn output(&self) -> String {
+        if self.args.json.as_deref() == Some("-") { self.json() } else { self.text() }
+    }
+
+    /// The results as one JSON object.
+    fn json(&self) -> String {
         let args = self.args;
         let document = json!({
             "gaggle": env!("CARGO_PKG_VERSION"),
             "seconds_since_1970": BootClock.wall_nanos() / 1_000_000_000,
             "duration_s": args.duration.map(|duration| duration.as_secs_f64()),
-            "cores": machine::cores(),
+            "cores": cpu::cores(),
             "busy_share": self.busy_share,
-            "members": args.members,
-            "processes": args.processes,
-            "rounds": args.rounds(),
+            "members": args.setup.members,
+            "processes": args.setup.processes,
+            "rounds": self.plan.rounds,
             "ended_early": self.ended_early,
             "runs": self.rows.iter().map(Row::json).collect::<Vec<_>>(),
         });
         format!("{document:#}")
     }
 
-    /// The tables, and with `--details` the bars.
-    pub(super) fn text(&self) -> String {
+    fn text(&self) -> String {
         let mut text = String::new();
         for case in &self.plan.cases {
             let rows = self.rows.iter().filter(|row| Plan::has(case, row)).cloned();
@@ -63,9 +66,6 @@ impl Report<'_> {
             }
         }
         text += &output::legend(LEGEND, &text);
-        if self.args.details {
-            series(self.rows).iter().for_each(|series| text += &format!("\n{series}"));
-        }
         text += &format!("\n{}", self.setting().join("\n"));
         if let Some(omitted) = self.args.omitted() {
             text += &format!("\n{omitted}");
@@ -82,7 +82,7 @@ impl Report<'_> {
         let is_contended = rows.iter().any(|row| row.figures.handoff_share.is_some());
         let columns: &[_] = if is_contended { &CONTENDED } else { &UNCONTENDED };
         section += &format!("{}\n\n", output::table(columns, rows));
-        if self.args.details {
+        if self.args.setup.details {
             section += &format!("{}\n\n", output::table(&LATENCIES, rows));
             if is_contended {
                 section += &format!("{}\n\n", output::table(&HANDOFFS, rows));
@@ -93,7 +93,7 @@ impl Report<'_> {
 
     /// The conditions of the measurement, in two short lines.
     fn setting(&self) -> [String; 2] {
-        let args = self.args;
+        let args = &self.args.setup;
         let who = match args.processes {
             true => count(args.members, "process"),
             false => count(args.members, "member") + " in one process",
@@ -105,30 +105,22 @@ impl Report<'_> {
             (min, max) if min == max => format!("median of {max} rounds"),
             (min, max) => format!("median of {min} to {max} rounds"),
         };
-        let cores = count(machine::cores() as u64, "core");
-        let busy = match self.busy_share > machine::BUSY {
+        let cores = count(cpu::cores() as u64, "core");
+        let busy = match self.busy_share > cpu::BUSY {
             true => format!(", {:.0} % used by other programs", self.busy_share * 100.0),
             false => String::new(),
         };
         [format!("gaggle {}, {cores}{busy}", crate::VERSION), format!("{who}, {rounds}")]
     }
 
-    /// Writes the files of `--json` and `--chart`.
+    /// Writes the file of `--json`.
     pub(super) fn save(&self) -> Result<(), Failure> {
-        if let Some(path) = self.args.json.as_deref().filter(|path| *path != "-") {
-            write(path.as_ref(), self.json() + "\n")?;
-        }
-        if let Some(path) = &self.args.chart {
-            let (title, subtitle) = ("gaggle bench".into(), self.setting().join(", "));
-            write(path, BarChart { title, subtitle, series: series(self.rows) }.svg())?;
-        }
-        Ok(())
+        let Some(path) = self.args.json_file() else { return Ok(()) };
+        let written = std::fs::write(path, self.json() + "\n");
+        let failed =
+            |error| Failure::new(format!("cannot write {}", path.display())).because(&error);
+        written.map_err(failed)
     }
-}
-
-fn write(path: &Path, text: String) -> Result<(), Failure> {
-    let failed = |error| Failure::new(format!("cannot write {}", path.display())).because(&error);
-    std::fs::write(path, text).map_err(failed)
 }
 
 const CONTENDED: [Column<Row>; 8] = [
@@ -174,7 +166,7 @@ const HANDOFFS: [Column<Row>; 6] = [
     }),
     ("max", |row| handoff(row, |spread| spread.max)),
     ("streak", |row| row.figures.longest_streak.map_or_else(|| NONE.into(), |n| n.to_string())),
-    // Where each task makes the same number of pairs, the index is 1 although some starve.
+    // The index is 1 if each task makes the same number of pairs, although some starve.
     ("Jain", |row| match row.by_time() {
         true => NONE.into(),
         false => format!("{:.3}", row.figures.jain),
@@ -241,56 +233,4 @@ fn tail(pairs: u64, of: u64, us: f64) -> String {
 
 fn micros(us: f64) -> String {
     if us < 10.0 { format!("{us:.2}") } else { format!("{us:.0}") }
-}
-
-/// The bars of each workload, in the order of the rows.
-fn series(rows: &[Row]) -> Vec<Series> {
-    let mut all: Vec<Series> = Vec::new();
-    let baseline = rows.iter().find(|row| row.setup.is_none());
-    for row in rows.iter().filter(|row| row.setup.is_some()) {
-        let bar = bar(row, baseline);
-        match all.iter_mut().find(|series| series.title == row.workload) {
-            Some(series) => series.bars.push(bar),
-            None => all.push(Series {
-                title: row.workload.into(),
-                note: note(row, baseline),
-                bars: vec![bar],
-            }),
-        }
-    }
-    all
-}
-
-/// The time that the lock adds in the contended case: the work, which all have, would hide it.
-fn added_ms(row: &Row, baseline: Option<&Row>) -> Option<f64> {
-    let baseline = baseline.filter(|_| row.workload == "gaggle1-contended")?;
-    Some(row.figures.ms_per_pair - baseline.figures.ms_per_pair)
-}
-
-fn note(row: &Row, baseline: Option<&Row>) -> String {
-    let sequential = baseline.filter(|_| row.by_time()).map(|row| row.figures.ms_per_pair);
-    match sequential {
-        Some(ms) if row.workload == "gaggle1-contended" => {
-            format!("added to the {ms:.2} ms of one task without a lock")
-        }
-        Some(ms) => format!("one task without a lock takes {ms:.2} ms; less is better"),
-        None if row.by_time() => "less is better".into(),
-        None if row.figures.handoff_share.is_some() => {
-            "grants a second to another task; more is better".into()
-        }
-        None => "more is better".into(),
-    }
-}
-
-/// Of a rate the part that went to other tasks: a task that starves the others is no merit.
-fn bar(row: &Row, baseline: Option<&Row>) -> Bar {
-    let Figures { ms_per_pair: ms, pairs_per_s: rate, handoff_share, .. } = row.figures;
-    let to_others = rate * handoff_share.unwrap_or(1.0);
-    let (value, text) = match added_ms(row, baseline) {
-        Some(added) => (added.max(0.0), format!("{added:+.2} ms")),
-        None if row.by_time() => (ms, format!("{ms:.2} ms each")),
-        None if to_others < 0.95 * rate => (to_others, format!("{to_others:.0} of {rate:.0}/s")),
-        None => (to_others, format!("{rate:.0} locks/s")),
-    };
-    Bar { label: row.name(), value, text, ours: true }
 }

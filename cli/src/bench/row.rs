@@ -16,6 +16,8 @@ pub(super) struct Row {
     /// The median of the rounds.
     pub(super) figures: Figures,
     pub(super) rounds: Vec<Figures>,
+    /// The sum of the counters at the end, if critical sections incremented them.
+    pub(super) counted: Option<u64>,
 }
 
 impl Row {
@@ -25,12 +27,13 @@ impl Row {
         setup: Option<Setup>,
         workload: &'static str,
         figures: Figures,
+        counted: Option<u64>,
     ) {
         match rows.iter_mut().find(|row| row.setup == setup && row.workload == workload) {
             Some(row) => row.rounds.push(figures),
             None => {
                 let rounds = vec![figures.clone()];
-                rows.push(Self { setup, workload, figures, rounds });
+                rows.push(Self { setup, workload, figures, rounds, counted });
             }
         }
     }
@@ -41,12 +44,22 @@ impl Row {
     }
 
     pub(super) fn name(&self) -> String {
-        self.setup.map_or_else(|| "no lock, 1 task".into(), |setup| setup.to_string())
+        match self.setup {
+            None => "no lock, 1 task".into(),
+            Some(setup) if setup.strategy == StrategyName::Noop => "no lock".into(),
+            Some(setup) => setup.to_string(),
+        }
     }
 
     /// Whether its figure is the time of one increment, as in the Gaggle 1.x benchmark.
     pub(super) fn by_time(&self) -> bool {
-        self.workload.starts_with("gaggle1-") || self.workload == "sequential"
+        let is_gaggle1 = self.workload.starts_with("gaggle1-");
+        is_gaggle1 || matches!(self.workload, "sequential" | "increment")
+    }
+
+    /// How many increments of the counters were overwritten.
+    pub(super) fn lost(&self) -> u64 {
+        self.counted.map_or(0, |counted| self.figures.pairs.saturating_sub(counted))
     }
 
     /// The better row is the lesser one.
@@ -54,8 +67,8 @@ impl Row {
         self.cost(&self.figures).total_cmp(&other.cost(&other.figures))
     }
 
-    /// By what rows are compared: less is better. Of a rate only the share counts that went to
-    /// another task: a task that starves the others is no merit.
+    /// By what rows are compared: less is better. Of a rate, only the hand-offs to another task
+    /// count: a task that starves the others is no merit.
     fn cost(&self, figures: &Figures) -> f64 {
         match self.by_time() {
             true => figures.ms_per_pair,
@@ -87,6 +100,6 @@ impl Row {
     /// Whether a lock broke a promise. Without a lock that is expected.
     pub(super) fn has_failed(&self) -> bool {
         let is_lock = self.setup.is_some_and(|setup| setup.strategy != StrategyName::Noop);
-        is_lock && self.figures.broken.any()
+        is_lock && (self.figures.broken.any() || self.lost() > 0)
     }
 }

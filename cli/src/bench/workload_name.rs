@@ -7,7 +7,7 @@ use clap::ValueEnum;
 pub(super) enum WorkloadName {
     /// Contended: tasks on one key, with an empty critical section.
     Handoff,
-    /// One task on one key, with an empty critical section; at each member in turn.
+    /// A single task on one key, with an empty critical section; at each member in turn.
     Uncontended,
     /// Tasks on a key each, with an empty critical section.
     Fan,
@@ -18,6 +18,9 @@ pub(super) enum WorkloadName {
     Gaggle1Contended,
     /// The uncontended case of the Gaggle 1.x benchmark: the same on a key each.
     Gaggle1Uncontended,
+    /// The workload of `gaggle increment`: each critical section increments a counter in a store.
+    #[value(skip)]
+    Increment,
 }
 
 impl WorkloadName {
@@ -29,6 +32,7 @@ impl WorkloadName {
             Self::Busy => "busy",
             Self::Gaggle1Contended => "gaggle1-contended",
             Self::Gaggle1Uncontended => "gaggle1-uncontended",
+            Self::Increment => "increment",
         }
     }
 
@@ -46,6 +50,7 @@ impl WorkloadName {
             Self::Busy => "all tasks contend for one key, 5 ms inside, 5 ms between",
             Self::Gaggle1Contended => "all tasks contend for one key, 60 ms inside",
             Self::Gaggle1Uncontended => "a key for each task, 60 ms inside",
+            Self::Increment => "all tasks increment a counter",
         }
     }
 }

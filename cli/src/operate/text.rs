@@ -20,7 +20,7 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// One line a key, on the first page below a header. Long keys and holders are shortened.
+    /// A line for each key, on the first page below a header. Long keys and holders are shortened.
     pub(super) fn page(&mut self, entries: &[Entry], unreadable: &[Arc<str>]) -> String {
         let mut rows = Vec::new();
         if self.widths.is_empty() {
@@ -73,7 +73,7 @@ impl Table {
     }
 }
 
-/// One line a fact, with the whole key.
+/// A line for each fact, with the whole key.
 pub(super) fn details(key: &str, holder: &Inspection) -> String {
     let Inspection { fencing_token, owner, held_for, remaining, waiters, .. } = holder;
     format!(

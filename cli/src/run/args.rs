@@ -6,8 +6,8 @@ use gaggle::{BootClock, Clock as _, Instant, LockOptions, MaxWait};
 use gaggle_strategies::limits::{DURATION_MAX, KEY_BYTES_MAX, LABEL_BYTES_MAX, REQUEST_TIMEOUT};
 use humantime::format_duration;
 
-use super::{event::Reporter, token_file::TokenFile};
-use crate::{duration, failure::Failure, utf8::utf8, whole::whole};
+use super::event::Reporter;
+use crate::{duration, failure::Failure, utf8::utf8};
 
 /// How long to wait without `--max-wait`.
 const MAX_WAIT: Duration = Duration::from_secs(5);
@@ -18,7 +18,13 @@ const LEASE_MIN: Duration = Duration::from_millis(100);
 /// The longest time between SIGTERM and SIGKILL that is chosen without `--kill-after`.
 const KILL_AFTER_MAX: Duration = Duration::from_secs(5);
 
-/// The exit code without the lock.
+/// The exit code if the Redis cannot be used.
+pub(super) const UNAVAILABLE: u8 = 122;
+
+/// The exit code if the lock was lost and the command was ended.
+pub(super) const LOST: u8 = 123;
+
+/// The exit code if another process holds the key.
 pub(super) const NOT_ACQUIRED: u8 = 124;
 
 const MISSING_KEY: &str = "the key is missing: gaggle run <KEY> -- <COMMAND>, or gaggle run -- \
@@ -61,13 +67,9 @@ pub(crate) struct Args {
     /// any machine can then run it.
     #[arg(long)]
     free_on_failure: bool,
-    /// A name that others see as the holder, beside host and process id.
+    /// A name that others see as the holder, with host and process id.
     #[arg(long, value_parser = utf8())]
     label: Option<String>,
-    /// Write the fencing token to this file, or to this open descriptor, as 3, before the command
-    /// starts.
-    #[arg(long, value_name = "PATH|FD")]
-    token_file: Option<OsString>,
     /// Print no warning, and nothing if another process holds the key.
     #[arg(short, long)]
     pub(super) quiet: bool,
@@ -77,16 +79,9 @@ pub(crate) struct Args {
     /// The exit code if another process holds the key. The code is always 124 if the holder ran on
     /// this host and has ended: its job may have failed.
     #[arg(long, value_name = "N", default_value_t = NOT_ACQUIRED)]
-    #[arg(value_parser = whole(0..=u8::MAX))]
     exit_not_acquired: u8,
-    /// The exit code if the lock was lost and the command was ended.
-    #[arg(long, value_name = "N", default_value_t = 123, value_parser = whole(0..=u8::MAX))]
-    exit_lost: u8,
-    /// The exit code if the Redis cannot be used.
-    #[arg(long, value_name = "N", default_value_t = 122, value_parser = whole(0..=u8::MAX))]
-    exit_unavailable: u8,
-    /// The key, 1 to 1024 bytes of UTF-8. One that begins with `-` follows a `--` of its own:
-    /// gaggle run -- -KEY -- COMMAND.
+    /// The key, 1 to 1024 bytes of UTF-8. A key that begins with `-` follows another
+    /// `--`: gaggle run -- -KEY -- COMMAND.
     #[arg(required_unless_present = "command")]
     key: Option<OsString>,
     /// The command and its arguments.
@@ -109,7 +104,7 @@ pub(crate) struct UrlArgs {
 pub(super) struct Settings {
     pub(super) key: String,
     pub(super) command: Vec<OsString>,
-    /// Without the wait, of which connecting may take a part.
+    /// The options but the wait, a part of which connecting may take.
     pub(super) lock: LockOptions,
     /// Do not wait for the key.
     pub(super) try_now: bool,
@@ -119,12 +114,9 @@ pub(super) struct Settings {
     pub(super) kill_after: Duration,
     pub(super) at_least: Duration,
     pub(super) free_on_failure: bool,
-    pub(super) token_file: Option<TokenFile>,
     pub(super) reporter: Reporter,
     pub(super) started: Instant,
     pub(super) exit_not_acquired: u8,
-    pub(super) exit_lost: u8,
-    pub(super) exit_unavailable: u8,
 }
 
 impl Settings {
@@ -207,8 +199,6 @@ impl TryFrom<Args> for Settings {
         if let Some(label) = args.label {
             lock = lock.label(label);
         }
-        // The last check, because it creates a file for a moment.
-        let token_file = args.token_file.map(TokenFile::check).transpose()?;
         Ok(Self {
             started: BootClock.now(),
             reporter: Reporter::new(args.json, args.quiet).with_key(key.clone()),
@@ -221,10 +211,7 @@ impl TryFrom<Args> for Settings {
             kill_after,
             at_least: args.at_least.unwrap_or_default(),
             free_on_failure: args.free_on_failure,
-            token_file,
             exit_not_acquired: args.exit_not_acquired,
-            exit_lost: args.exit_lost,
-            exit_unavailable: args.exit_unavailable,
         })
     }
 }

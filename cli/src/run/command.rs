@@ -32,7 +32,7 @@ const ENDED: WaitIdOptions = WaitIdOptions::EXITED.union(WaitIdOptions::NOHANG);
 /// The first argument of the process that becomes the command.
 pub(crate) const STARTER: &str = "run-command";
 
-/// Its third argument, the form of its event.
+/// The third argument of the starter, the form of its event.
 const JSON: &str = "json";
 const TEXT: &str = "text";
 
@@ -42,11 +42,11 @@ pub(super) const NOT_FOUND: u8 = 127;
 /// The latest state of a process group.
 pub(super) enum State {
     Running,
-    /// Its first process was stopped, and resumed.
+    /// The first process was stopped, and resumed.
     Resumed,
-    /// Its first process was stopped by this signal.
+    /// The first process was stopped by this signal.
     Stopped(Signal),
-    /// Its first process has ended with this exit code.
+    /// The first process has ended with this exit code.
     Ended(u8),
 }
 
@@ -174,7 +174,7 @@ pub(crate) fn run_starter() -> ExitCode {
 fn why(program: &OsStr, error: &io::Error) -> String {
     let found = if error.kind() == ErrorKind::NotFound { file_of(program) } else { None };
     let Some(found) = found else { return error.to_string() };
-    // The system reads no more.
+    // The system reads only this part.
     let mut first = Vec::new();
     let _ = fs::File::open(found).and_then(|it| it.take(256).read_to_end(&mut first));
     let text = String::from_utf8_lossy(&first);

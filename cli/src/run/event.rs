@@ -70,7 +70,7 @@ pub(super) enum Event {
     NotPermitted,
     /// Another process ended the watchdog, which its command outlived.
     Unwatched,
-    /// The command ended by itself, under its lock.
+    /// The command ended, under its lock.
     Ended { code: u8 },
     /// The command ran or was to run without its lock.
     Lost {
@@ -85,7 +85,7 @@ pub(super) enum Event {
     },
     /// The key is free, or the next waiter's.
     Unlocked,
-    /// The lease ends by itself, or has ended.
+    /// The key is not unlocked: its lease ends later, or has ended.
     NotUnlocked {
         #[serde(skip)]
         reason: String,
@@ -111,7 +111,7 @@ pub(super) enum Cause {
     Forced,
     /// `--max-hold` was reached.
     MaxHold,
-    /// Without its watchdog no command runs.
+    /// The watchdog has ended, without which no command runs.
     Watchdog,
 }
 
@@ -120,13 +120,13 @@ pub(super) enum Cause {
 #[serde(rename_all = "snake_case")]
 pub(super) enum Fate {
     NotStarted,
-    /// It ended by itself.
+    /// The command ended without a signal of this program.
     Ended,
-    /// It was ended with SIGTERM.
+    /// SIGTERM ended it.
     Terminated,
-    /// It was ended with SIGKILL.
+    /// SIGKILL ended it.
     Killed,
-    /// It takes no signal.
+    /// The command takes no signal.
     Running,
 }
 

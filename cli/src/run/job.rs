@@ -43,7 +43,7 @@ pub(super) enum End {
     /// With this exit code if the lock was held, but processes of it could not be ended. A loss
     /// that was reported is left out.
     Survived { code: Option<u8>, loss: Option<Loss> },
-    /// It was ended, or ran on without the lock.
+    /// The command was ended, or ran on without the lock.
     Lost(Loss),
 }
 
@@ -167,7 +167,7 @@ impl Job<'_> {
             if self.command.processes.denied() && !std::mem::replace(&mut is_denied, true) {
                 self.settings.reporter.report(&Event::NotPermitted);
             }
-            // It may run on for long.
+            // The command may run on for long.
             if is_killed && is_denied && !std::mem::replace(&mut is_reported, true) {
                 let loss = self.loss(Fate::Running);
                 self.settings.reporter.report(&super::lost(self.settings, self.guard, loss));
@@ -265,7 +265,7 @@ impl Job<'_> {
         let mut at = BootClock.now().after(self.settings.kill_after);
         self.order(Order::Left { at: nanos(at), with_others }).await;
         let mut is_lost = false;
-        // Until it is reaped, no other group has its number.
+        // No other group has its number before it is reaped.
         if timeout(RESPONSE, self.watchdog.ready()).await.is_err() {
             self.watchdog.kill().await;
             self.kill().await;
@@ -330,8 +330,8 @@ impl Job<'_> {
             signals::stop_self(signal);
             is_lent = (wants_terminal || was_lent) && self.terminal.lend(group);
         }
-        // Without the terminal, one that wants it would only be stopped again: a shell's SIGCONT is
-        // forwarded.
+        // A command that wants the terminal would only be stopped again without it: a shell's
+        // SIGCONT is forwarded.
         if is_lent || !wants_terminal {
             self.command.resume();
         }

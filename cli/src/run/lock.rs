@@ -19,7 +19,7 @@ use rustix::{
 use super::{
     WRONG_USE,
     address::Address,
-    args::{NOT_ACQUIRED, Settings},
+    args::{NOT_ACQUIRED, Settings, UNAVAILABLE},
     event::Event,
     signals::{self, Signals},
 };
@@ -172,7 +172,7 @@ fn has_ended(holder: &Owner) -> bool {
 fn unavailable(settings: &Settings, address: &Address, kind: String, reason: String) -> u8 {
     let (server, reason) = (address.shown().to_owned(), address.explain(reason));
     settings.reporter.report(&Event::Unavailable { kind, server, reason });
-    settings.exit_unavailable
+    UNAVAILABLE
 }
 
 fn refused(settings: &Settings, problem: impl Display) -> u8 {
@@ -208,20 +208,18 @@ async fn reply<T>(
     }
 }
 
-/// Unlocks after the command has ended. A failure changes no exit code. Returns whether the key is
-/// unlocked.
+/// Unlocks after the command has ended. A failure changes no exit code.
 pub(super) async fn unlock(
     settings: &Settings,
     address: &Address,
     locker: &Locker,
     guard: Guard,
     signals: &mut Signals,
-) -> bool {
+) {
     let most = guard.remaining().max(PATIENCE);
     let unlocked = reply(signals, most, guard.unlock()).await;
     let Err(error) = unlocked.unwrap_or(Err(Error::Unknown)) else {
-        settings.reporter.report(&Event::Unlocked);
-        return true;
+        return settings.reporter.report(&Event::Unlocked);
     };
     let (server, reason) = (address.shown(), reason(&error));
     let consequence = match error {
@@ -232,7 +230,6 @@ pub(super) async fn unlock(
     let reason = format!("was not unlocked at {server}: {reason}{consequence}");
     settings.reporter.report(&Event::NotUnlocked { reason });
     close(locker).await;
-    false
 }
 
 /// Keeps the lock until then without this process, by one extension of its lease. One that fails is

@@ -41,7 +41,7 @@ impl Processes {
         self.note(kill_process_group(self.group, signal));
     }
 
-    /// As [`signal_group`](Self::signal_group), also for stopped processes, which take no SIGTERM.
+    /// Ends the group, with its stopped processes, which take no SIGTERM.
     pub(super) fn end_group(&self, signal: Signal) {
         self.signal_group(signal);
         if signal == Signal::TERM {
@@ -50,11 +50,11 @@ impl Processes {
     }
 
     /// Sends a signal to the processes that left the group, and SIGKILL to all. Returns whether
-    /// there are any. A process may start another beside this search: repeat it after SIGKILL.
+    /// there are any. A process may start another during this search: repeat it after SIGKILL.
     pub(super) fn end_others(&self, signal: Signal) -> bool {
         let mut found = false;
         for process in self.inheritors() {
-            // One SIGTERM for each: a second may mean something else to a program.
+            // Each gets one SIGTERM: a second may mean something else to a program.
             if signal != Signal::KILL && getpgid(Some(process)) == Ok(self.group) {
                 continue;
             }
@@ -121,7 +121,7 @@ impl Processes {
 
 /// All processes, where the system lists them.
 fn processes() -> impl Iterator<Item = Pid> {
-    // Of another namespace, it lists other processes by the same numbers.
+    // A /proc of another PID namespace shows unrelated processes under the same ids.
     let own =
         fs::read_link("/proc/self").ok().and_then(|id| Pid::from_raw(id.to_str()?.parse().ok()?));
     let is_ours = cfg!(target_os = "linux") && own == Some(getpid());

@@ -11,7 +11,8 @@ use tokio::{
 
 use crate::stop::is_ignored;
 
-/// Forwarded to the command, beside SIGTSTP. A command that is stopped stops `gaggle run` too.
+/// Signals that are forwarded to the command, as SIGTSTP is. A command that is stopped stops
+/// `gaggle run` too.
 const FORWARDED: [Signal; 8] = [
     Signal::INT,
     Signal::TERM,
@@ -82,7 +83,7 @@ impl Signals {
     }
 }
 
-/// Its name, as `SIGTERM`.
+/// The name of a signal, as `SIGTERM`.
 pub(super) fn name(signal: Signal) -> &'static str {
     RaisedSignal::try_from(signal.as_raw()).map_or("unknown", RaisedSignal::as_str)
 }
@@ -112,7 +113,7 @@ pub(super) fn stop_self(signal: Signal) {
     let Ok(signal) = RaisedSignal::try_from(signal.as_raw()) else { return };
     let _ = raise(signal);
     let blocked = SigSet::from(signal);
-    // It is delivered between these lines, if it was blocked.
+    // A blocked signal is delivered between these lines.
     let _ = blocked.thread_unblock();
     let _ = blocked.thread_block();
 }

@@ -1,4 +1,4 @@
-//! Standard error of `gaggle run`, written by a thread of its own: a reader that stalls must not
+//! Standard error of `gaggle run`, written by a separate thread: a reader that stalls must not
 //! keep the lease from being extended, or a signal from being forwarded.
 
 use std::{

@@ -17,7 +17,7 @@ pub(super) struct Terminal {
 impl Terminal {
     /// Makes the group the foreground, if this process's own group is. Returns whether it is now.
     pub(super) fn lend(&mut self, group: Pid) -> bool {
-        // Without a terminal there is none to open.
+        // The open fails if the process has no terminal.
         let Ok(terminal) = File::options().read(true).write(true).open("/dev/tty") else {
             return false;
         };

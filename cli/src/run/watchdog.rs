@@ -1,4 +1,4 @@
-//! The watchdog of a command: a process of its own, so that the command is dead by the deadline of
+//! The watchdog of a command: a separate process, so that the command is dead by the deadline of
 //! its lock also when `gaggle run` is stopped or killed.
 
 mod alarm;
@@ -98,7 +98,7 @@ impl Watchdog {
         Ok(Self { process, orders, output })
     }
 
-    /// Its process, until that is reaped.
+    /// The process of the watchdog, until it is reaped.
     pub(super) fn id(&self) -> Option<Pid> {
         self.process.id().and_then(|id| Pid::from_raw(id.try_into().ok()?))
     }
@@ -184,7 +184,7 @@ fn watch() -> io::Result<ExitCode> {
     }
 }
 
-/// Without a reader, `gaggle run` has ended.
+/// A write fails if `gaggle run` has ended.
 fn acknowledge() {
     let _ = rustix::io::write(io::stdout(), b"\n");
 }

@@ -1,7 +1,7 @@
 //! What a report shows, and how wide it is.
 
 use clap::Parser as _;
-use gaggle_workloads::Broken;
+use gaggle_workloads::{Broken, Figures};
 
 use super::*;
 use crate::cluster::{Setup, StrategyName};
@@ -12,7 +12,7 @@ fn spread(scale: f64) -> Spread {
 }
 
 /// A row whose figures all differ.
-fn row(workload: &'static str, pairs: u64) -> Row {
+pub(super) fn row(workload: &'static str, pairs: u64) -> Row {
     let figures = Figures {
         tasks: 8,
         pairs,
@@ -29,7 +29,7 @@ fn row(workload: &'static str, pairs: u64) -> Row {
     };
     let setup = Some(Setup { strategy: StrategyName::Redis, channel: None });
     let rounds = vec![figures.clone()];
-    Row { setup, workload, figures, rounds }
+    Row { setup, workload, figures, rounds, counted: None }
 }
 
 fn cells(columns: &[Column<Row>], row: &Row) -> Vec<(&'static str, String)> {
@@ -108,21 +108,6 @@ fn missing_figure_is_a_dash() {
     assert_eq!(cell(&HANDOFFS, "Jain", &fixed), "–", "each task makes the same number");
 }
 
-#[test]
-fn bar_of_a_rate_is_the_part_of_other_tasks() {
-    let bar = bar(&row("handoff", 4000), None);
-    assert_eq!((bar.value, bar.text.as_str()), (750.0, "750 of 1500/s"));
-}
-
-#[test]
-fn contended_bar_is_the_time_added() {
-    let mut baseline = row("sequential", 40);
-    baseline.figures.ms_per_pair = 0.42;
-    let bar = bar(&row("gaggle1-contended", 40), Some(&baseline));
-    assert!((bar.value - 0.25).abs() < 1e-9, "{}", bar.value);
-    assert_eq!(bar.text, "+0.25 ms");
-}
-
 #[derive(clap::Parser)]
 struct Line {
     #[command(flatten)]
@@ -133,7 +118,7 @@ fn args(line: &str) -> Args {
     Line::try_parse_from(line.split_whitespace()).expect("valid arguments").args
 }
 
-/// As wide as rows can be: the longest names, seven-digit rates, waits of a minute.
+/// The widest rows: the longest names, seven-digit rates, waits of a minute.
 fn widest() -> Vec<Row> {
     let workloads = ["handoff", "uncontended, slowest", "busy", "gaggle1-contended", "sequential"];
     let widest = |workload| {
@@ -165,7 +150,7 @@ fn widest_report_fits_80_columns() {
     let line = "bench --details --members 31 --tasks 4096 --workload handoff --workload busy \
                 --workload uncontended --workload gaggle1-contended";
     let (args, rows) = (args(line), widest());
-    let plan = &Plan::new(&args);
+    let plan = &Plan::bench(&args);
     let report = Report { args: &args, plan, rows: &rows, busy_share: 0.99, ended_early: None };
     let text = report.text();
     for line in text.lines() {
@@ -180,7 +165,7 @@ fn widest_report_fits_80_columns() {
 fn legend_explains_the_columns_of_the_tables() {
     let text = |workload: &'static str| {
         let args = args(&format!("bench --workload {workload}"));
-        let (plan, rows) = (&Plan::new(&args), &[row(workload, 4000)]);
+        let (plan, rows) = (&Plan::bench(&args), &[row(workload, 4000)]);
         Report { args: &args, plan, rows, busy_share: 0.0, ended_early: None }.text()
     };
     let (rate, time) = ("\nlocks/s    lock", "\nms each    the time");
@@ -193,7 +178,7 @@ fn legend_explains_the_columns_of_the_tables() {
 #[test]
 fn one_member_and_a_busy_machine_are_stated() {
     let args = args("bench --members 1");
-    let plan = &Plan::new(&args);
+    let plan = &Plan::bench(&args);
     let report = Report { args: &args, plan, rows: &[], busy_share: 0.34, ended_early: None };
     let [machine, members] = report.setting();
     assert!(machine.ends_with(", 34 % used by other programs"), "{machine}");
@@ -218,8 +203,8 @@ fn row_shows_the_median_of_its_rounds() {
     let setup = row("fan", 1).setup;
     let mut rows = Vec::new();
     for pairs in [30, 10, 20] {
-        Row::add_round(&mut rows, setup, "fan", row("fan", pairs).figures);
-        Row::add_round(&mut rows, setup, "busy", row("busy", 5).figures);
+        Row::add_round(&mut rows, setup, "fan", row("fan", pairs).figures, None);
+        Row::add_round(&mut rows, setup, "busy", row("busy", 5).figures, None);
     }
     rows.iter_mut().for_each(Row::conclude);
     let found: Vec<_> = rows.iter().map(|row| (row.workload, row.figures.pairs)).collect();

@@ -38,7 +38,7 @@ impl Alarm {
 #[cfg(target_os = "linux")]
 const TICK: std::time::Duration = std::time::Duration::from_nanos(1);
 
-/// Where there is no such timer: the time-out of a poll.
+/// The time-out of a poll, on systems without such a timer.
 #[cfg(not(target_os = "linux"))]
 pub(super) struct Alarm;
 

@@ -86,7 +86,7 @@ impl Plan {
                     self.term_at = self.term_at.map(|_| now);
                     self.is_leaving = true;
                     self.check_at = Some(now);
-                    // Its group is not empty before it is reaped, which this order precedes.
+                    // The group is not empty before its leader is reaped. This order precedes that.
                     self.killed_at = self.killed_at.map(|_| now);
                 }
                 self.with_others |= with_others;
@@ -108,7 +108,7 @@ impl Plan {
         if self.was_killed() { CHECK_EVERY } else { Duration::ZERO }
     }
 
-    /// When [`act`](Self::act) or [`is_check_due`](Self::is_check_due) is to be called next.
+    /// The time of the next call of [`act`](Self::act) or [`is_check_due`](Self::is_check_due).
     pub(super) fn due(&self) -> Option<Instant> {
         [self.term_at, self.kill_at, self.check_at].into_iter().flatten().min()
     }

@@ -7,7 +7,7 @@ use std::{
     os::unix::fs::DirBuilderExt as _,
     path::{Path, PathBuf},
     process,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     thread,
     time::Duration,
 };
@@ -24,8 +24,8 @@ const COUNTER_EXPIRY: Duration = Duration::from_secs(24 * 60 * 60);
 /// The store of the counters, which has only GET and SET.
 pub(super) enum Store {
     /// In this process.
-    Memory(Memory),
-    /// A file for each counter. Its few bytes need no thread of their own.
+    Memory(Mutex<BTreeMap<String, u64>>),
+    /// A file for each counter. Reading its few bytes on the runtime blocks it for microseconds.
     Folder(PathBuf),
     Redis {
         connection: MultiplexedConnection,
@@ -33,7 +33,7 @@ pub(super) enum Store {
     },
 }
 
-/// Where a member finds the store.
+/// The address of a store. No `Debug`, which would show a password.
 #[derive(Clone, Serialize, Deserialize)]
 pub(super) enum Address {
     /// In this process.
@@ -44,11 +44,7 @@ pub(super) enum Address {
     Redis(String),
 }
 
-/// Keys and values of one process.
-#[derive(Clone, Default)]
-pub(super) struct Memory(Arc<Mutex<BTreeMap<String, String>>>);
-
-/// A folder of this user for the workers of one run, removed at the end.
+/// A folder of this user for the workers of one command, removed at the end.
 pub(super) struct Folder(PathBuf);
 
 impl Folder {
@@ -84,9 +80,9 @@ impl Drop for Folder {
 }
 
 impl Store {
-    pub(super) async fn open(address: &Address, memory: &Memory) -> Result<Self, Failure> {
+    pub(super) async fn open(address: &Address) -> Result<Self, Failure> {
         match address {
-            Address::Memory => Ok(Self::Memory(memory.clone())),
+            Address::Memory => Ok(Self::Memory(Mutex::default())),
             Address::Folder(folder) => Ok(Self::Folder(folder.clone())),
             Address::Redis(url) => {
                 let connect = async {
@@ -101,15 +97,15 @@ impl Store {
     }
 
     /// The value of a counter; 0 if it was never set.
-    pub(super) async fn get(&mut self, key: &str) -> Result<u64, Failure> {
+    pub(super) async fn get(&self, key: &str) -> Result<u64, Failure> {
         let text: Option<String> = match self {
-            Self::Memory(memory) => memory.lock().get(key).cloned(),
-            Self::Folder(folder) => match fs::read_to_string(folder.join(key)) {
+            Self::Memory(counters) => return Ok(lock(counters).get(key).copied().unwrap_or(0)),
+            Self::Folder(folder) => match fs::read_to_string(file(folder, key)) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => None,
                 read => Some(read.map_err(|error| in_folder(folder, &error))?),
             },
             Self::Redis { connection, address } => {
-                let got = redis::cmd("GET").arg(key).query_async(connection).await;
+                let got = redis::cmd("GET").arg(key).query_async(&mut connection.clone()).await;
                 got.map_err(|error| failed(address, &error))?
             }
         };
@@ -117,37 +113,42 @@ impl Store {
         text.parse().map_err(|_| Failure::new(format!("the counter holds {text:?}")))
     }
 
-    pub(super) async fn set(&mut self, key: &str, value: u64) -> Result<(), Failure> {
+    pub(super) async fn set(&self, key: &str, value: u64) -> Result<(), Failure> {
         match self {
-            Self::Memory(memory) => _ = memory.lock().insert(key.to_owned(), value.to_string()),
+            Self::Memory(counters) => _ = lock(counters).insert(key.to_owned(), value),
             Self::Folder(folder) => {
                 // Replaced whole: no reader sees a part of it.
-                let new = folder.join(format!("{key}.{}", process::id()));
+                let file = file(folder, key);
+                let new = file.with_extension(process::id().to_string());
                 let written = fs::write(&new, value.to_string());
-                let replaced = written.and_then(|()| fs::rename(new, folder.join(key)));
+                let replaced = written.and_then(|()| fs::rename(new, file));
                 replaced.map_err(|error| in_folder(folder, &error))?;
             }
             Self::Redis { connection, address } => {
                 let mut set = redis::cmd("SET");
                 set.arg(key).arg(value).arg("EX").arg(COUNTER_EXPIRY.as_secs());
-                set.exec_async(connection).await.map_err(|error| failed(address, &error))?;
+                let set = set.exec_async(&mut connection.clone()).await;
+                set.map_err(|error| failed(address, &error))?;
             }
         }
         Ok(())
     }
 
-    /// Deletes a counter after the run.
-    pub(super) async fn delete(&mut self, key: &str) -> Result<(), Failure> {
-        match self {
-            // Counters in memory and in files end with the run.
-            Self::Memory(_) | Self::Folder(_) => {}
-            Self::Redis { connection, address } => {
-                let deleted = redis::cmd("DEL").arg(key).exec_async(connection).await;
-                deleted.map_err(|error| failed(address, &error))?;
-            }
-        }
-        Ok(())
+    /// Deletes a counter in the user's Redis. Counters in memory and in files end with the command.
+    pub(super) async fn delete(&self, key: &str) -> Result<(), Failure> {
+        let Self::Redis { connection, address } = self else { return Ok(()) };
+        let deleted = redis::cmd("DEL").arg(key).exec_async(&mut connection.clone()).await;
+        deleted.map_err(|error| failed(address, &error))
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The file of a counter, whose key has slashes.
+fn file(folder: &Path, key: &str) -> PathBuf {
+    folder.join(key.replace('/', "-"))
 }
 
 fn in_folder(folder: &Path, error: &io::Error) -> Failure {
@@ -173,26 +174,20 @@ fn failed(address: &str, error: &RedisError) -> Failure {
     }
 }
 
-impl Memory {
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, String>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[tokio::test]
     async fn member_reads_what_another_wrote() {
-        let (folder, memory) = (Folder::new().unwrap(), Memory::default());
+        let folder = Folder::new().unwrap();
         let address = Address::Folder(folder.path().to_owned());
-        let mut one = Store::open(&address, &memory).await.unwrap();
-        let mut other = Store::open(&address, &memory).await.unwrap();
-        assert_eq!(other.get("n").await.unwrap(), 0);
-        one.set("n", 41).await.unwrap();
-        one.set("m", 7).await.unwrap();
-        assert_eq!((other.get("n").await.unwrap(), other.get("m").await.unwrap()), (41, 7));
+        let one = Store::open(&address).await.unwrap();
+        let other = Store::open(&address).await.unwrap();
+        assert_eq!(other.get("a/n").await.unwrap(), 0);
+        one.set("a/n", 41).await.unwrap();
+        one.set("a/m", 7).await.unwrap();
+        assert_eq!((other.get("a/n").await.unwrap(), other.get("a/m").await.unwrap()), (41, 7));
         let path = folder.path().to_owned();
         drop(folder);
         assert!(!path.exists());

@@ -2,7 +2,7 @@
 //! `gaggle run`, `etcdctl lock` and `flock`. Method: each tool runs a command that writes time
 //! stamps; the tool is killed or stopped, or its server is; a second process of the tool waits for
 //! the same lock and prints the time of its grant. `GAGGLE_KILL_RUNS` is the number of runs of each
-//! row. Needs `etcd` and `etcdctl`.
+//! row, and `GAGGLE` the path of the program `gaggle`. Needs `etcd` and `etcdctl`.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
@@ -80,7 +80,7 @@ impl Server {
 
     /// The tool's command line, up to the job.
     fn lock(&self, tool: Tool, directory: &Path) -> Command {
-        let program = env!("CARGO_BIN_EXE_gaggle");
+        let program = gaggle();
         let lock = directory.join("lock");
         let words: &[&str] = match (tool, self) {
             (Tool::Gaggle, Self::Redis(redis)) => {
@@ -111,6 +111,12 @@ impl Drop for Server {
             process.wait().unwrap();
         }
     }
+}
+
+/// The program of the workspace.
+fn gaggle() -> PathBuf {
+    let built = || concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/release/gaggle").into();
+    std::env::var_os("GAGGLE").map_or_else(built, PathBuf::from)
 }
 
 fn send(process: u32, signal: Signal) {

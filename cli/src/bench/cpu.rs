@@ -1,4 +1,4 @@
-//! The machine: its processors, and the share of them that other programs use.
+//! The processors of this machine, and the share of them that other programs use.
 
 use std::{
     thread,

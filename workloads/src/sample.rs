@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-/// One lock and its unlock, in nanoseconds of [`now`](super::now).
+/// A lock and its unlock, in nanoseconds of [`now`](super::now).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Span {
+pub struct LockSample {
     /// The number of the task, unique over all processes.
     pub task: u32,
     /// Before the call of `lock`.
