@@ -16,8 +16,8 @@ pub(crate) trait Recorder: Send + 'static {
     fn on_unlocked(&mut self, sample: &LockSample) -> bool;
 }
 
-/// Checks each sample at once, in a ledger that the tasks of a key share. The mutex of the ledger is
-/// uncontended as long as the lock under test excludes.
+/// Checks each sample at once, in a ledger that the tasks of a key share. The mutex of the ledger
+/// is uncontended as long as the lock under test excludes.
 pub(crate) struct LedgerRecorder {
     pub(crate) ledger: Arc<Mutex<KeyLedger>>,
     pub(crate) totals: TaskTotals,

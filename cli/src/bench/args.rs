@@ -16,6 +16,10 @@ use crate::{
     verbosity::Verbosity,
 };
 
+/// The limits of `--duration`.
+const DURATION_MIN: Duration = Duration::from_micros(1);
+const DURATION_MAX: Duration = Duration::from_secs(600);
+
 /// The options that both commands have.
 #[derive(clap::Args)]
 pub(crate) struct SetupArgs {
@@ -60,7 +64,7 @@ pub(crate) struct Args {
     ///
     /// A warm-up of 500 ms precedes it (50 ms with --compare). The members share the time of
     /// uncontended. gaggle1-* make about as many increments as fit.
-    #[arg(long, value_parser = duration::between(Duration::from_micros(1), Duration::from_secs(600)))]
+    #[arg(long, value_parser = duration::between(DURATION_MIN, DURATION_MAX))]
     pub(super) duration: Option<Duration>,
     /// Measure all strategies over all channels but tls, in interleaved rounds, in less than a
     /// minute.
