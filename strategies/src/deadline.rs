@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::{
-    Error, Instant, Lock,
+    Error, Instant, Lock, defaults,
     options::{check_option, check_span},
     wait::whole_ms,
 };
@@ -20,7 +20,7 @@ pub struct Drift {
 
 impl Default for Drift {
     fn default() -> Self {
-        Self { ppm: 10_000 }
+        Self { ppm: defaults::DRIFT_PPM }
     }
 }
 

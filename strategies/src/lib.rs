@@ -14,7 +14,7 @@
 //! - [`lock`], [`mod@error`], [`capabilities`], [`status`]: what locks, errors, guarantees and
 //!   members are described by. [`clock`]: the time of a strategy.
 //! - [`operator`]: listing and force-unlock.
-//! - [`limits`]: the limits of options and keys.
+//! - [`defaults`] and [`limits`] of options and keys.
 //! - [`implement`]: for implementors: checks, the arithmetic of leases, the loss signal.
 //! - [`lock_table`], `client`, `member`, `redis`: the parts of the strategies, for drivers. They may
 //!   change in 0.x.
@@ -59,6 +59,7 @@ pub mod capabilities;
 pub mod client;
 pub mod clock;
 mod deadline;
+pub mod defaults;
 pub mod error;
 mod forced;
 mod fork;

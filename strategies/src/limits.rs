@@ -15,9 +15,6 @@ pub const LABEL_BYTES_MAX: usize = 256;
 /// The longest host name in bytes, as DNS has it.
 #[cfg(feature = "raft")]
 pub(crate) const HOST_BYTES_MAX: usize = 255;
-/// How long `unlock`, `extend` and a `lock` with a `max_wait` of zero wait for a reply, unless
-/// configured otherwise.
-pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 /// The most entries that a page of a listing may be asked for.
 pub const PAGE_MAX: usize = 1_000;
 

@@ -6,9 +6,12 @@ use humantime::format_duration;
 
 use crate::{
     DURATION_MAX, DURATION_MIN, Error, KEY_BYTES_MAX, LABEL_BYTES_MAX, MAX_WAIT_MAX, MaxWait,
+    defaults,
 };
 
 /// The lease, wait and label of a lock request.
+///
+/// # Examples
 ///
 /// ```
 /// use std::time::Duration;
@@ -29,8 +32,8 @@ pub struct LockOptions {
 impl Default for LockOptions {
     fn default() -> Self {
         Self {
-            duration: Duration::from_secs(10),
-            max_wait: MaxWait::AtMost(Duration::from_secs(5)),
+            duration: defaults::LEASE,
+            max_wait: MaxWait::AtMost(defaults::MAX_WAIT),
             label: None,
         }
     }

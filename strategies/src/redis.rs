@@ -78,8 +78,7 @@ use crate::{
 /// # Guarantees
 ///
 /// **While that Redis keeps its memory** (no restart without its data, no failover to a replica, no
-/// eviction, no flush) and its wall clock is neither stepped nor slewed beyond
-/// [`RedisOptions::drift`]:
+/// eviction, no flush) and its wall clock is neither stepped nor slewed by more than 1 %:
 ///
 /// - A key has at most one live lease, granted once per nonce. The holder's local deadline is never
 ///   later than the expiry in Redis.

@@ -11,6 +11,8 @@ const CLUSTER_BYTES_MAX: usize = 64;
 
 /// The server, cluster and name of a [`Redis`](super::Redis) channel.
 ///
+/// # Examples
+///
 /// ```
 /// use gaggle_channels::{NodeName, RedisOptions};
 ///

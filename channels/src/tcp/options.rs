@@ -9,6 +9,8 @@ use crate::{ChannelError, NodeName};
 
 /// The addresses of a [`Tcp`](super::Tcp) channel, and its protection.
 ///
+/// # Examples
+///
 /// ```
 /// use gaggle_channels::{NodeName, TcpOptions};
 ///

@@ -1,16 +1,22 @@
 //! The options of `gaggle run`, and the settings that they make together.
 
-use std::{ffi::OsString, path::PathBuf, time::Duration};
+use std::{ffi::OsString, path::PathBuf, sync::LazyLock, time::Duration};
 
 use gaggle::{BootClock, Clock as _, Instant, LockOptions, MaxWait};
-use gaggle_strategies::limits::{DURATION_MAX, KEY_BYTES_MAX, LABEL_BYTES_MAX, REQUEST_TIMEOUT};
+use gaggle_strategies::{
+    defaults,
+    limits::{DURATION_MAX, KEY_BYTES_MAX, LABEL_BYTES_MAX},
+};
 use humantime::format_duration;
 
 use super::event::Reporter;
 use crate::{duration, failure::Failure, utf8::utf8};
 
-/// How long to wait without `--max-wait`.
-const MAX_WAIT: Duration = Duration::from_secs(5);
+/// The default of `--duration`, as the parser of options takes it.
+static LEASE: LazyLock<String> = LazyLock::new(|| format_duration(defaults::LEASE).to_string());
+
+/// The default of `--max-hold`.
+const MAX_HOLD: &str = "24h";
 
 /// The shortest lease: a command needs time to start.
 const LEASE_MIN: Duration = Duration::from_millis(100);
@@ -46,11 +52,11 @@ pub(crate) struct Args {
     try_now: bool,
     /// The lease, 100ms to 24h, which is extended while the command runs: after a crash of this
     /// machine the key is free after this long.
-    #[arg(long, value_name = "DURATION", default_value = "10s")]
+    #[arg(long, value_name = "DURATION", default_value = LEASE.as_str())]
     #[arg(value_parser = duration::between(LEASE_MIN, DURATION_MAX))]
     duration: Duration,
     /// End the command after this long, 100ms to 1year.
-    #[arg(long, value_name = "DURATION", default_value = "24h")]
+    #[arg(long, value_name = "DURATION", default_value = MAX_HOLD)]
     #[arg(value_parser = duration::between(LEASE_MIN, duration::YEAR))]
     max_hold: Duration,
     /// The time between SIGTERM and SIGKILL: at most half of --duration, and 1s after a sudden loss
@@ -192,8 +198,8 @@ impl TryFrom<Args> for Settings {
         let max_wait = match args.max_wait {
             Some(MaxWait::Forever) => None,
             Some(MaxWait::AtMost(max_wait)) if !max_wait.is_zero() => Some(max_wait),
-            _ if try_now => Some(REQUEST_TIMEOUT),
-            _ => Some(MAX_WAIT),
+            _ if try_now => Some(defaults::REQUEST_TIMEOUT),
+            _ => Some(defaults::MAX_WAIT),
         };
         let mut lock = LockOptions::default().duration(lease);
         if let Some(label) = args.label {
@@ -213,5 +219,35 @@ impl TryFrom<Args> for Settings {
             free_on_failure: args.free_on_failure,
             exit_not_acquired: args.exit_not_acquired,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Args as _;
+
+    use super::*;
+
+    /// `tests/defaults.rs` of the library has the others.
+    #[test]
+    fn page_and_help_state_the_defaults() {
+        let help = Args::augment_args(clap::Command::new("run")).render_long_help().to_string();
+        let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        let page = include_str!("../../../docs/scheduled-jobs.md");
+        let (lease, kill_after) = (LEASE.as_str(), format_duration(KILL_AFTER_MAX).to_string());
+        for part in [
+            format!("[default: {lease}]"),
+            format!("[default: {MAX_HOLD}]"),
+            format!("[default: a quarter of --duration, at most {kill_after}]"),
+        ] {
+            assert!(help.contains(&part), "{part}: {help}");
+        }
+        let spaced = |text: &str| text.replace('s', " s").replace('h', " h");
+        for part in [
+            format!("| `--max-hold` | {} |", spaced(MAX_HOLD)),
+            format!("a quarter of `--duration`, at most {} |", spaced(&kill_after)),
+        ] {
+            assert!(page.contains(&part), "{part}");
+        }
     }
 }

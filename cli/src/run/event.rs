@@ -330,11 +330,11 @@ mod tests {
         };
         for (cause, command, text) in [
             (None, Fate::Ended, "was lost as the command ended; its last work may be unprotected"),
-            (Some(Cause::MaxHold), Fate::Killed, "reached --max-hold 24h; the command was ended"),
+            (Some(Cause::MaxHold), Fate::Killed, "reached --max-hold 1day; the command was ended"),
             (
                 Some(Cause::MaxHold),
                 Fate::Running,
-                "reached --max-hold 24h; the command runs on, it takes no signal",
+                "reached --max-hold 1day; the command runs on, it takes no signal",
             ),
             (
                 Some(Cause::Ended),

@@ -8,7 +8,8 @@ use std::{
 use arbitrary::{Result, Unstructured};
 use gaggle_lab::history::{Call, History, ModelKind, Operation, Outcome, Settings, check};
 use gaggle_strategies::{
-    Drift, Error, KeyedMutex, Lock, LockOptions, clock::Clock, limits::REQUEST_TIMEOUT, lock::Nonce,
+    Drift, Error, KeyedMutex, Lock, LockOptions, clock::Clock, defaults::REQUEST_TIMEOUT,
+    lock::Nonce,
 };
 use tokio::time::{sleep, timeout};
 

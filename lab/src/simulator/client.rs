@@ -14,8 +14,8 @@ use gaggle_strategies::{
     Error, KeyedMutex, Lock, LockOptions, MaxWait,
     client::SHORTEST_SLEEP,
     clock::{Clock, Instant},
+    defaults::REQUEST_TIMEOUT,
     implement::{LossWatch, lasts, whole_ms},
-    limits::REQUEST_TIMEOUT,
     operator::ForcedUnlock,
 };
 

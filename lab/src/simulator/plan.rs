@@ -3,7 +3,7 @@
 use std::{fmt, time::Duration};
 
 use gaggle_strategies::{
-    Drift, MemberOptions, limits::KEY_BYTES_MAX, lock_table::TableConfig, member::Policy,
+    MemberOptions, limits::KEY_BYTES_MAX, lock_table::TableConfig, member::Policy,
 };
 use serde::{Deserialize, Serialize};
 
@@ -340,8 +340,7 @@ impl Plan {
             .heartbeat(heartbeat)
             .election_timeout(heartbeat * 3, heartbeat * 6)
             .compaction(self.options.compact_after, self.options.compact_keep)
-            .waiter_ttl(Duration::from_millis(self.options.waiter_ttl_ms))
-            .drift(Drift::default());
+            .waiter_ttl(Duration::from_millis(self.options.waiter_ttl_ms));
         if self.options.outside_ms > 0 {
             options = options.outside_max(Duration::from_millis(self.options.outside_ms));
         }

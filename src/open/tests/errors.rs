@@ -170,7 +170,7 @@ fn invalid_urls_get_an_error_that_says_why() {
         ),
         (
             "gaggle+tcp://127.0.0.1:1?cluster=c&name=d&peers=a@h:1,b@h:2",
-            "option name: it is one of the peers",
+            "option name: must be one of the peers",
         ),
         (
             "gaggle+tcp://127.0.0.1:1?cluster=c&name=a&size=3",

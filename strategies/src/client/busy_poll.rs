@@ -9,8 +9,6 @@ use std::time::Duration;
 
 use crate::Instant;
 
-/// The default limit: about what waking a core costs.
-pub(crate) const BUSY_POLL: Duration = Duration::from_micros(100);
 /// Beyond this, sleeping costs next to nothing.
 pub(crate) const BUSY_POLL_MAX: Duration = Duration::from_millis(1);
 /// How many requests at most skip polling before the next polls. It bounds the cost if replies are
@@ -77,6 +75,7 @@ impl BusyPoll {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::defaults::BUSY_POLL;
 
     fn at(micros: u64) -> Instant {
         Instant::from_origin(Duration::from_micros(micros))

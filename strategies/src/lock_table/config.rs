@@ -3,6 +3,15 @@
 use serde::{Deserialize, Serialize};
 
 use super::command::ClusterTime;
+use crate::{defaults, wait::whole_ms};
+
+/// More than the 100,000 that the table is measured at, and about 47 MB; 37 MB if none times out.
+const WAITERS_PER_KEY_MAX: u64 = 131_072;
+/// The million that the table is measured at, and about 400 MB with keys of moderate length.
+const KEYS_MAX: u64 = 1 << 20;
+/// A full table of keys and as many again that are remembered: 35,000 unlocks a second over the
+/// 30 s of their memory.
+const NONCES_MAX: u64 = 1 << 21;
 
 /// The greatest token at which a table may begin: the wall clock reaches it in the year 2262, and
 /// as many grants again remain above it.
@@ -25,14 +34,11 @@ pub struct TableConfig {
     /// How long an ended nonce is remembered, in milliseconds; 30 s by default: longer than a
     /// channel delays a frame, and short enough that the memory of a busy table stays small.
     pub nonce_memory_ms: u64,
-    /// Waiters on one key, 131,072 by default: more than the 100,000 the table is measured at, and
-    /// about 47 MB; 37 MB if none of them times out.
+    /// Waiters on one key, 131,072 by default.
     pub waiters_per_key_max: u64,
-    /// Keys held at one time, 1,048,576 by default: the million the table is measured at, and about
-    /// 400 MB with keys of moderate length.
+    /// Keys held at one time, 1,048,576 by default.
     pub keys_max: u64,
-    /// Nonces held, waiting and remembered together, 2,097,152 by default: a full table of keys and
-    /// as many again that are remembered, 35,000 unlocks a second over the 30 s of their memory.
+    /// Nonces held, waiting and remembered together, 2,097,152 by default.
     pub nonces_max: u64,
     /// The longest lease, in milliseconds, where a lock may be held outside the processes of the
     /// members; 0, the default, where it may not. The table only carries it, for the leader.
@@ -44,10 +50,10 @@ impl Default for TableConfig {
         Self {
             group: 0,
             first_token: 1,
-            nonce_memory_ms: 30_000,
-            waiters_per_key_max: 131_072,
-            keys_max: 1 << 20,
-            nonces_max: 1 << 21,
+            nonce_memory_ms: whole_ms(defaults::NONCE_MEMORY),
+            waiters_per_key_max: WAITERS_PER_KEY_MAX,
+            keys_max: KEYS_MAX,
+            nonces_max: NONCES_MAX,
             outside_max_ms: 0,
         }
     }

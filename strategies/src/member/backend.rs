@@ -15,8 +15,8 @@ use super::{
     ticks::Ticks,
 };
 use crate::{
-    Capabilities, Clock, DURATION_MAX, Error, Exclusion, Instant, MemberSizes, MemberStatus, Order,
-    Owner, Survives,
+    Capabilities, Clock, DURATION_MAX, Drift, Error, Exclusion, Instant, MemberSizes, MemberStatus,
+    Order, Owner, Survives,
     client::{
         self,
         backend::Failure,
@@ -28,6 +28,8 @@ use crate::{
 const BATCH: usize = 512;
 /// How long a leader that closes tries to transfer leadership.
 const TRANSFER: Duration = Duration::from_millis(100);
+/// How many requests of this process may be pending.
+const REQUESTS_MAX: usize = 1 << 17;
 /// The pause before a pending request is retransmitted, and its limit: channels lose frames.
 const RESEND: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 /// Between refusals of plain compare-and-set a caller pauses this long, jittered, so that many do
@@ -278,8 +280,8 @@ pub(super) fn profile(options: &MemberOptions, policy: Policy) -> Profile {
         resend: Some(RESEND),
         lease_max: options.outside_max.unwrap_or(DURATION_MAX),
         request_timeout: options.request_timeout,
-        requests_max: options.mailbox,
-        drift: options.drift,
+        requests_max: REQUESTS_MAX,
+        drift: Drift::default(),
         busy_poll: options.busy_poll,
     }
 }
@@ -289,13 +291,11 @@ mod tests {
     use gaggle_channels::NodeName;
 
     use super::*;
-    use crate::Drift;
 
     #[test]
     fn member_profile_has_the_values_of_its_options() {
         let ms = Duration::from_millis;
         let (timeout, outside, polls) = (ms(123), ms(4_567), Duration::from_micros(45));
-        let drift = Drift::from_ppm(6_789).unwrap();
         let named = MemberOptions::named("test", [NodeName::new("a").unwrap()]);
         let kinds = [
             (named, Exclusion::Always),
@@ -307,7 +307,7 @@ mod tests {
             kinds.iter().flat_map(|kind| policies.map(|policy| (kind, policy)))
         {
             let options = options.clone().request_timeout(timeout).outside_max(outside);
-            let options = options.mailbox(89).drift(drift).busy_poll(polls);
+            let options = options.busy_poll(polls);
             let profile = profile(&options, policy);
             let capabilities = Capabilities {
                 strategy,
@@ -323,8 +323,7 @@ mod tests {
             assert_eq!(profile.resend, Some((ms(100), ms(1_000))));
             assert_eq!(profile.lease_max, outside);
             assert_eq!(profile.request_timeout, timeout);
-            assert_eq!(profile.requests_max, 89);
-            assert_eq!((profile.drift, profile.busy_poll), (drift, polls));
+            assert_eq!(profile.busy_poll, polls);
         }
     }
 }

@@ -11,10 +11,7 @@ use humantime::format_duration;
 use super::wire::Times;
 use crate::{
     BootClock, CLUSTER_NAME_BYTES_MAX, Clock, DURATION_MAX, Drift, Error, MEMBERS_MAX,
-    REQUEST_TIMEOUT,
-    client::busy_poll::{BUSY_POLL, BUSY_POLL_MAX},
-    lock_table::TableConfig,
-    options::check_span,
+    client::busy_poll::BUSY_POLL_MAX, defaults, lock_table::TableConfig, options::check_span,
     wait::whole_ms,
 };
 
@@ -22,10 +19,12 @@ use crate::{
 /// forming for half a second after: two ticks of the longest.
 pub(super) const HEARTBEAT: (Duration, Duration) =
     (Duration::from_millis(5), Duration::from_secs(1));
-const ELECTION_TIMEOUT: (Duration, Duration) =
-    (Duration::from_millis(150), Duration::from_millis(300));
 /// A tick of the engine is this part of a heartbeat.
 pub(super) const HEARTBEAT_TICKS: u32 = 5;
+/// How many entries are applied before the log is compacted, and how many of them stay for
+/// followers that are slightly behind.
+const COMPACT_AFTER: u64 = 10_000;
+const COMPACT_KEEP: u64 = 1_000;
 /// Members are heard with the leader's heartbeats: none is silent before this many of them.
 const SILENT_HEARTBEATS: u32 = 4;
 
@@ -71,7 +70,20 @@ impl Members {
     }
 }
 
-/// How a member of the Raft family is run; [`Gaggle`](crate::Gaggle) has an example.
+/// How a member of the Raft family is run.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use gaggle_channels::NodeName;
+/// use gaggle_strategies::MemberOptions;
+///
+/// let names = ["a", "b", "c"].map(|name| NodeName::new(name).expect("a short name"));
+/// let options = MemberOptions::named("orders", names)
+///     .heartbeat(Duration::from_millis(100))
+///     .election_timeout(Duration::from_millis(300), Duration::from_millis(600));
+/// ```
 #[derive(Clone, Debug)]
 pub struct MemberOptions {
     pub(crate) cluster: String,
@@ -80,10 +92,8 @@ pub struct MemberOptions {
     pub(crate) election_timeout: (Duration, Duration),
     pub(crate) heartbeat: Duration,
     pub(crate) request_timeout: Duration,
-    pub(crate) drift: Drift,
     pub(crate) outside_max: Option<Duration>,
     pub(crate) waiter_ttl: Duration,
-    pub(crate) mailbox: usize,
     pub(crate) busy_poll: Duration,
     pub(crate) compact_after: u64,
     pub(crate) compact_keep: u64,
@@ -109,16 +119,14 @@ impl MemberOptions {
             cluster,
             members,
             clock: Arc::new(BootClock),
-            election_timeout: ELECTION_TIMEOUT,
-            heartbeat: Duration::from_millis(50),
-            request_timeout: REQUEST_TIMEOUT,
-            drift: Drift::default(),
+            election_timeout: defaults::ELECTION_TIMEOUT,
+            heartbeat: defaults::HEARTBEAT,
+            request_timeout: defaults::REQUEST_TIMEOUT,
             outside_max: None,
-            waiter_ttl: Duration::from_secs(3),
-            mailbox: 1 << 17,
-            busy_poll: BUSY_POLL,
-            compact_after: 10_000,
-            compact_keep: 1_000,
+            waiter_ttl: defaults::WAITER_TTL,
+            busy_poll: defaults::BUSY_POLL,
+            compact_after: COMPACT_AFTER,
+            compact_keep: COMPACT_KEEP,
             table: TableConfig::default(),
             seed: None,
         }
@@ -155,13 +163,6 @@ impl MemberOptions {
         self
     }
 
-    /// Sets the bound on how far the clock rates of members differ, 1 % by default.
-    #[must_use]
-    pub fn drift(mut self, drift: Drift) -> Self {
-        self.drift = drift;
-        self
-    }
-
     /// Sets how long a process may be silent before its waiters are dropped: 3 s by default, and
     /// never less than four heartbeats, because a member may send nothing between them.
     #[must_use]
@@ -186,14 +187,6 @@ impl MemberOptions {
         self
     }
 
-    /// Sets how many requests of this process may be pending: 1 or more, 131,072 by default. More
-    /// get [`Error::Limit`].
-    #[must_use]
-    pub fn mailbox(mut self, requests: usize) -> Self {
-        self.mailbox = requests;
-        self
-    }
-
     /// Sets how long the member polls for a reply before it sleeps, if no other request is pending:
     /// 0 (never) to 1 ms, 100 µs by default. Waking an idle core often takes longer than the other
     /// members need. Other tasks of the runtime run in between. If replies are later, fewer
@@ -210,7 +203,7 @@ impl MemberOptions {
         let (heartbeat, (min, max)) = (self.heartbeat, self.election_timeout);
         let (cluster, count) = (self.cluster.len(), self.members.count());
         let bytes = self.members.invitation_bytes();
-        let (outside, mailbox) = (self.outside_max.unwrap_or(DURATION_MAX), self.mailbox);
+        let outside = self.outside_max.unwrap_or(DURATION_MAX);
         check_span("heartbeat", heartbeat, HEARTBEAT.0, HEARTBEAT.1)?;
         check_span("outside_max", outside, ms(1), DURATION_MAX)?;
         check_span("request_timeout", self.request_timeout, ms(1), ms(3_600_000))?;
@@ -224,7 +217,7 @@ impl MemberOptions {
         let elects = min >= heartbeat.saturating_mul(3) && max >= min.saturating_add(heartbeat);
         let range = format!("{} to {}", format_duration(min), format_duration(max));
         // The default is not an option that the caller has set: the heartbeat alone is too long.
-        let election = if self.election_timeout == ELECTION_TIMEOUT {
+        let election = if self.election_timeout == defaults::ELECTION_TIMEOUT {
             let limit = "5ms to 50ms, or more with a longer election_timeout";
             ("heartbeat", elects, format_duration(heartbeat).to_string(), limit)
         } else {
@@ -243,7 +236,6 @@ impl MemberOptions {
                 limit.as_str(),
             ),
             election,
-            ("mailbox", mailbox > 0, mailbox.to_string(), "1 or more"),
         ];
         match rules.into_iter().find(|(_, holds, ..)| !holds) {
             None => Ok(()),
@@ -274,7 +266,7 @@ impl MemberOptions {
                 outside_max_ms: self.outside_max.map_or(0, whole_ms),
                 ..self.table.clone()
             },
-            drift: self.drift,
+            drift: Drift::default(),
             append_bytes_max: frame_limit as u64 / 4,
         }
     }

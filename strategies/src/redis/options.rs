@@ -11,8 +11,9 @@ use super::{
     server::{Place, Server},
 };
 use crate::{
-    BootClock, Clock, Drift, Error, REQUEST_TIMEOUT,
-    client::busy_poll::{BUSY_POLL, BUSY_POLL_MAX},
+    BootClock, Clock, Error,
+    client::busy_poll::BUSY_POLL_MAX,
+    defaults,
     options::{check_option, check_span},
 };
 
@@ -30,6 +31,8 @@ pub enum Queue {
 
 /// How to use one Redis as a lock service.
 ///
+/// # Examples
+///
 /// ```
 /// use std::time::Duration;
 /// use gaggle_strategies::RedisOptions;
@@ -46,10 +49,8 @@ pub struct RedisOptions {
     pub(super) connect_timeout: Duration,
     pub(super) waiter_ttl: Duration,
     pub(super) nonce_memory: Duration,
-    pub(super) drift: Drift,
     pub(super) allow_eviction: bool,
     pub(super) waiters_max: u64,
-    pub(super) nonces_max: u64,
     pub(super) replicas: u32,
     pub(super) busy_poll: Duration,
     pub(super) clock: Arc<dyn Clock>,
@@ -60,6 +61,8 @@ pub struct RedisOptions {
 
 /// The server, user, password and database of a connection that the program has configured already.
 /// Its other settings are the library's own.
+///
+/// # Examples
 ///
 /// ```
 /// use gaggle_strategies::RedisOptions;
@@ -91,18 +94,16 @@ impl RedisOptions {
 
     fn at(server: Server) -> Self {
         Self {
-            namespace: "gaggle".into(),
+            namespace: defaults::NAMESPACE.into(),
             queue: Queue::default(),
-            request_timeout: REQUEST_TIMEOUT,
-            connect_timeout: Duration::from_secs(5),
-            waiter_ttl: Duration::from_secs(3),
-            nonce_memory: Duration::from_secs(30),
-            drift: Drift::default(),
+            request_timeout: defaults::REQUEST_TIMEOUT,
+            connect_timeout: defaults::CONNECT_TIMEOUT,
+            waiter_ttl: defaults::WAITER_TTL,
+            nonce_memory: defaults::NONCE_MEMORY,
             allow_eviction: false,
-            waiters_max: 65_536,
-            nonces_max: 65_536,
+            waiters_max: defaults::WAITERS_MAX,
             replicas: 0,
-            busy_poll: BUSY_POLL,
+            busy_poll: defaults::BUSY_POLL,
             clock: Arc::new(BootClock),
             server,
             #[cfg(feature = "tls")]
@@ -207,7 +208,7 @@ impl RedisOptions {
 
     /// Sets how long one attempt to connect may take, with TLS, login and checks: 1 ms to 1 h, 5 s
     /// by default. The first one after a connection was lost may take a fifth of it, and each
-    /// further attempt twice as long as its predecessor.
+    /// further attempt twice as long as its predecessor. A Redis behind a slow link needs more.
     #[must_use]
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
@@ -223,17 +224,11 @@ impl RedisOptions {
     }
 
     /// Sets how long Redis remembers an ended nonce of which a copy may arrive: 1 s to 1 h, 30 s by
-    /// default. A LOCK that may be older is refused, because Redis may have forgotten its nonce.
+    /// default. A LOCK that may be older is refused, because Redis may have forgotten its nonce. A
+    /// shorter time saves memory in a Redis that has little.
     #[must_use]
     pub fn nonce_memory(mut self, memory: Duration) -> Self {
         self.nonce_memory = memory;
-        self
-    }
-
-    /// Sets the bound on how far the clock rates of Redis and this process differ, 1 % by default.
-    #[must_use]
-    pub fn drift(mut self, drift: Drift) -> Self {
-        self.drift = drift;
         self
     }
 
@@ -245,20 +240,11 @@ impl RedisOptions {
         self
     }
 
-    /// Sets how many may wait for one key: 1 to 10,000,000, by default 65,536. It bounds the
-    /// queue's memory, some 200 bytes a waiter.
+    /// Sets how many may wait for one key: 1 to 10,000,000, 65,536 by default. Further callers get
+    /// [`Error::Limit`] at once, which sheds load. A waiter takes some 200 bytes in Redis.
     #[must_use]
     pub fn waiters_max(mut self, most: u64) -> Self {
         self.waiters_max = most;
-        self
-    }
-
-    /// Sets how many ended nonces are remembered in each of the 16 buckets: 1 to 10,000,000, by
-    /// default 65,536. It bounds the memory for them, some 120 bytes each. At the limit a bucket
-    /// refuses new locks; an unlock is never refused, and makes the oldest nonce forgotten.
-    #[must_use]
-    pub fn nonces_max(mut self, most: u64) -> Self {
-        self.nonces_max = most;
         self
     }
 
@@ -312,8 +298,7 @@ impl RedisOptions {
             return check_option("sentinels", false, "none", "at least one address");
         }
         count("replicas", self.replicas.into(), 0..=100)?;
-        count("waiters_max", self.waiters_max, 1..=10_000_000)?;
-        count("nonces_max", self.nonces_max, 1..=10_000_000)
+        count("waiters_max", self.waiters_max, 1..=10_000_000)
     }
 }
 
@@ -339,7 +324,6 @@ mod tests {
             ("nonce_memory", base().nonce_memory(Duration::from_millis(999))),
             ("busy_poll", base().busy_poll(Duration::from_micros(1001))),
             ("waiters_max", base().waiters_max(0)),
-            ("nonces_max", base().nonces_max(10_000_001)),
             ("replicas", base().replicas(101)),
         ];
         for (name, options) in bad {

@@ -22,6 +22,10 @@ use crate::{
     wait::whole_ms,
 };
 
+/// How many ended nonces each of the 16 buckets remembers, some 120 bytes each. At the limit a
+/// bucket refuses new locks; an unlock is never refused, and makes the oldest nonce forgotten.
+const NONCES_MAX: u64 = 65_536;
+
 /// A request to Redis, which gets one reply.
 #[derive(Clone, Debug)]
 pub(super) enum Request {
@@ -99,9 +103,9 @@ impl Encoder {
         // One word, so that the label after it can be anything.
         let host = owner.host.split_whitespace().collect::<Vec<_>>().join("-");
         let (memory, ttl) = (whole_ms(options.nonce_memory), whole_ms(options.waiter_ttl));
-        let RedisOptions { waiters_max, nonces_max, .. } = options;
+        let waiters_max = options.waiters_max;
         Self {
-            settings: format!("{memory} {ttl} {waiters_max} {nonces_max} {}", names.topics()),
+            settings: format!("{memory} {ttl} {waiters_max} {NONCES_MAX} {}", names.topics()),
             process: process.to_string(),
             owner: format!("{} {host}", owner.pid),
             nonce_memory_us: memory.saturating_mul(1000),

@@ -58,21 +58,16 @@ struct Alone {
 
 impl Alone {
     fn leading() -> Self {
-        Self::with_mailbox(64)
-    }
-
-    fn with_mailbox(mailbox: usize) -> Self {
-        let (member, driver, clock) = Self::parts(mailbox);
+        let (member, driver, clock) = Self::parts();
         let turns = member.turns.clone();
         turns.put(driver);
         let driving = thread::spawn(move || block_on(drive(&turns, clock)));
         Self { member, driving }
     }
 
-    fn parts(mailbox: usize) -> (Arc<Member>, Driver<Backend>, Arc<Moments>) {
+    fn parts() -> (Arc<Member>, Driver<Backend>, Arc<Moments>) {
         let (name, clock) = (NodeName::new("a").unwrap(), Arc::new(Moments::default()));
         let options = MemberOptions::named("test", [name.clone()]).clock(clock.clone()).seed(1);
-        let options = options.mailbox(mailbox);
         let arrived = || {
             switch();
             None
@@ -258,25 +253,9 @@ fn extend_revives_no_unlocked_lock() {
 }
 
 #[test]
-fn an_unlock_fits_into_a_full_mailbox() {
-    explore_times(SCHEDULES, "an_unlock_fits_into_a_full_mailbox", || {
-        let alone = Alone::with_mailbox(1);
-        let callers = alone.beside(
-            [|member| match lock(member) {
-                Ok(held) => unlock(member, &held),
-                Err(Error::Limit { limit: 1, .. }) => {}
-                Err(other) => panic!("{other}"),
-            }; 3],
-        );
-        callers.into_iter().for_each(|caller| caller.join().unwrap());
-        alone.end();
-    });
-}
-
-#[test]
 fn driver_drop_ends_calls_and_holds() {
     explore_times(SCHEDULES, "driver_drop_ends_calls_and_holds", || {
-        let (member, driver, _) = Alone::parts(64);
+        let (member, driver, _) = Alone::parts();
         let held = Lock::new("k", crate::Nonce::from_u128(7), 1, None);
         let callers = [false, true].map(|watches| {
             let (member, held) = (member.clone(), held.clone());

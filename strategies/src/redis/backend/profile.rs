@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use super::super::options::{Queue, RedisOptions};
-use crate::{Capabilities, DURATION_MAX, Exclusion, Order, Survives, client::command::Profile};
+use crate::{
+    Capabilities, DURATION_MAX, Drift, Exclusion, Order, Survives, client::command::Profile,
+};
 
 /// Between two attempts where there is no queue: the numbers of Gaggle 1.x.
 const RETRY: (Duration, Duration) = (Duration::from_millis(150), Duration::from_millis(300));
@@ -27,7 +29,7 @@ pub(super) fn of(options: &RedisOptions) -> Profile {
         lease_max: DURATION_MAX,
         request_timeout: options.request_timeout,
         requests_max: REQUESTS_MAX,
-        drift: options.drift,
+        drift: Drift::default(),
         busy_poll: options.busy_poll,
     }
 }
@@ -35,16 +37,13 @@ pub(super) fn of(options: &RedisOptions) -> Profile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Drift;
 
     #[test]
     fn redis_profile_has_the_values_of_its_options() {
         let (timeout, polls) = (Duration::from_millis(123), Duration::from_micros(45));
-        let drift = Drift::from_ppm(6_789).unwrap();
-        let options = RedisOptions::new("redis://h").request_timeout(timeout).drift(drift);
+        let options = RedisOptions::new("redis://h").request_timeout(timeout);
         let profile = of(&options.busy_poll(polls).queue(Queue::None));
-        let values = (profile.request_timeout, profile.drift, profile.busy_poll);
-        assert_eq!(values, (timeout, drift, polls));
+        assert_eq!((profile.request_timeout, profile.busy_poll), (timeout, polls));
         let retry = [150, 300].map(Duration::from_millis);
         assert_eq!((profile.queues, profile.retry), (false, (retry[0], retry[1])));
     }

@@ -21,8 +21,8 @@ use super::{Fault, Server};
 use crate::{
     Capabilities, Clock, DURATION_MAX, DURATION_MIN, Drift, Error, Exclusion, Holds, Inspection,
     Instant, KeyedMutex, Lock, LockOptions, LossWatch, MAX_WAIT_MAX, MaxWait, Nonce, Operator,
-    Order, REQUEST_TIMEOUT, Survives, check_duration, check_key, check_request, granted_deadline,
-    not_held, wait_until,
+    Order, Survives, check_duration, check_key, check_request, defaults::REQUEST_TIMEOUT,
+    granted_deadline, not_held, wait_until,
 };
 
 /// How late [`Fault::OverrunsMaxWait`] is; the original was, for a wait of 100 ms.

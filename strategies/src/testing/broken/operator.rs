@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 
 use super::{Fault, Handle};
-use crate::{Error, ForcedUnlock, ListOptions, Lock, Operator, Page, REQUEST_TIMEOUT};
+use crate::{Error, ForcedUnlock, ListOptions, Lock, Operator, Page, defaults::REQUEST_TIMEOUT};
 
 #[async_trait]
 impl Operator for Handle {

@@ -9,7 +9,8 @@ use tokio::{
 };
 
 use crate::{
-    Error, KEY_BYTES_MAX, Lock, LockOptions, REQUEST_TIMEOUT,
+    Error, KEY_BYTES_MAX, Lock, LockOptions,
+    defaults::REQUEST_TIMEOUT,
     testing::context::{
         Context, Handle, LONG, Stop, Verdict, Waiter, at_once, ensure, give_back, granted, patient,
         refused, unlocked,
