@@ -28,7 +28,10 @@ use super::{
     outgoing::Outgoing,
     stream::{Reader, Stream, halves},
 };
-use crate::{FRAME_BYTES_MAX, NodeName, QUEUE_BYTES, Received, net::LookUps, process::Opener};
+use crate::{
+    FRAME_BYTES_MAX, NodeName, QUEUE_BYTES, Received, internal::net::LookUps,
+    internal::process::Opener,
+};
 
 /// The first byte of a sign of life.
 pub(super) const ALIVE: u8 = 0;
