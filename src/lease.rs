@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use gaggle_channels::process::Opener;
+use gaggle_channels::internal::process::Opener;
 use gaggle_strategies::{
     Error, KeyedMutex, Lock,
     clock::{Clock, Instant},

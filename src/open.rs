@@ -47,7 +47,7 @@ use crate::Locker;
 /// [`Gaggle`]: gaggle_strategies::Gaggle
 /// [`Raft`]: gaggle_strategies::Raft
 ///
-/// Options follow a question mark, as in `?name=a&size=5`, each once, with `%`-escapes for
+/// Options follow a question mark, as in `?name=a&members=a,b,c`, each once, with `%`-escapes for
 /// characters that a URL cannot contain. Options of all URLs of [`Redis`]
 ///
 /// | option | default | meaning |
@@ -69,9 +69,8 @@ use crate::Locker;
 /// | option | default | meaning |
 /// |---|---|---|
 /// | `cluster` | needed with `+redis` and `+tcp` | the cluster's name, the same at each member |
-/// | `name` | needed, except with `size` | this member's name, for one process at a time |
-/// | `members` | this or `size`, not with `+tcp` | the names of all members, `a,b,c` |
-/// | `size` | this or `members`, not with `+tcp` | the group's size; for demonstrations |
+/// | `name` | needed | this member's name, for one process at a time |
+/// | `members` | needed, not with `+tcp` | the names of all members, `a,b,c` |
 /// | `peers` | needed with `+tcp` | names and addresses of all members, `a@127.0.0.1:7001,b@…` |
 /// | `tls_ca`, `tls_cert`, `tls_key` | none | `+tcp`: PEM files for TLS 1.3 between the members |
 /// | `secret_file` | none | `+tcp`: a file with a secret that all members share |

@@ -162,7 +162,6 @@ async fn members_meet_over_memory_tcp_and_redis() {
     let names = ["a", "b", "c"];
     let memory = |name| format!("gaggle+memory://meet?name={name}&members=a,b,c");
     cluster(&names.map(memory)).await;
-    cluster(&names.map(|_| "raft+memory://any?size=3".to_owned())).await;
 
     let ports = names.map(|_| free_port());
     let peers =
@@ -220,7 +219,7 @@ async fn option_refused_by_the_strategy_is_named() {
     let url = format!("gaggle+tcp://127.0.0.1:1?cluster=c&name=p0&peers={peers}");
     let error = open(&url).await.unwrap_err();
     assert!(matches!(error, OpenError::InvalidOption { option: "peers", .. }), "{error}");
-    let url = "gaggle+memory://d?size=1&heartbeat=1s&election_timeout=1s..2s";
+    let url = "gaggle+memory://d?name=a&members=a&heartbeat=1s&election_timeout=1s..2s";
     match open(url).await {
         Err(error @ OpenError::InvalidOption { option: "election_timeout", .. }) => {
             assert!(error.to_string().contains("three heartbeats"), "{error}");

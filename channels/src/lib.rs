@@ -7,7 +7,7 @@
 //! | channel | moves frames through | for |
 //! |---|---|---|
 //! | [`Memory`] | a [`Hub`] in this process | tests, demonstrations |
-//! | [`Redis`] | pub/sub of one Redis: a topic per node, one for broadcasts | sharing a Redis |
+//! | [`Redis`] | pub/sub of one Redis: a topic per node | sharing a Redis |
 //! | [`Tcp`] | one TCP connection per pair of nodes | production clusters |
 //!
 //! `Redis` and `Tcp` are features, `redis` and `tcp`. No channel reads the content of a frame.
@@ -22,21 +22,15 @@ macro_rules! count {
 }
 
 mod inbox;
+#[doc(hidden)]
+pub mod internal;
 mod memory;
-#[cfg(feature = "net")]
-pub mod net;
-pub mod process;
 #[cfg(feature = "redis")]
 mod redis;
-#[cfg(feature = "redis-client")]
-pub mod redis_error;
-#[cfg(feature = "redis-client")]
-pub mod reply_limit;
 #[cfg(feature = "tcp")]
 mod tcp;
 #[cfg(feature = "tls")]
 pub mod tls;
-pub mod url;
 
 use std::{collections::BTreeMap, fmt, net::SocketAddr, sync::Arc};
 
@@ -132,7 +126,7 @@ impl Received {
 /// How much a channel has moved and dropped since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Frames accepted for sending, one for each receiver of a broadcast that the sender knows.
+    /// Frames accepted for sending.
     pub sent: u64,
     /// Frames and lost connections that were queued for [`Channel::receive`].
     pub received: u64,
@@ -185,8 +179,8 @@ pub struct Counters {
 ///
 /// # For implementors
 ///
-/// A channel must keep the order per pair while a connection lasts, deliver a broadcast to its
-/// sender as well, never block in [`send`](Self::send), bound every queue, and count what it drops.
+/// A channel must keep the order per pair while a connection lasts, never block in
+/// [`send`](Self::send), bound every queue, and count what it drops.
 /// The suite that tests it is `gaggle-fixtures` in this repository, in `lab/fixtures`.
 #[async_trait]
 pub trait Channel: Send + Sync + 'static {
@@ -214,13 +208,6 @@ pub trait Channel: Send + Sync + 'static {
     /// [`ChannelError::FrameTooLong`], [`ChannelError::Disconnected`]. A full queue is not an
     /// error: the frame is dropped and counted.
     fn send(&self, to: &NodeName, frame: Bytes) -> Result<(), ChannelError>;
-
-    /// Queues `frame` for every connected node, this one included, and returns at once.
-    ///
-    /// # Errors
-    ///
-    /// As [`send`](Self::send).
-    fn broadcast(&self, frame: Bytes) -> Result<(), ChannelError>;
 
     /// Waits for the next frame or loss of a connection. `None` once disconnected, and before
     /// connecting.

@@ -49,7 +49,7 @@ struct State {
 /// # async fn main() -> Result<(), gaggle_channels::ChannelError> {
 /// let memory = Hub::shared("orders").channel(NodeName::new("a")?);
 /// memory.connect().await?;
-/// memory.broadcast("hello".into())?; // reaches its sender, too
+/// memory.send(memory.name(), "hello".into())?; // a node may send to itself
 /// let (from, frame) = (memory.name().clone(), "hello".into());
 /// assert_eq!(memory.receive().await, Some(Received::Frame { from, frame }));
 /// # Ok(())
@@ -147,13 +147,6 @@ impl Channel for Memory {
         self.check(&frame)?;
         let inbox = self.hub.lock().nodes.get(to).cloned();
         self.deliver(inbox, frame);
-        Ok(())
-    }
-
-    fn broadcast(&self, frame: Bytes) -> Result<(), ChannelError> {
-        self.check(&frame)?;
-        let inboxes: Vec<_> = self.hub.lock().nodes.values().cloned().collect();
-        inboxes.into_iter().for_each(|inbox| self.deliver(Some(inbox), frame.clone()));
         Ok(())
     }
 

@@ -23,13 +23,13 @@ use self::{
 };
 use crate::{
     Channel, ChannelError, Counters, NodeName, Received, check_length, inbox::Inbox,
-    process::Opener,
+    internal::process::Opener,
 };
 
 /// How long [`Channel::disconnect`] waits for queued frames to leave.
 const LINGER: Duration = Duration::from_millis(100);
 
-/// Frames over the pub/sub of one Redis: one topic per node and one for broadcasts.
+/// Frames over the pub/sub of one Redis: one topic per node.
 ///
 /// It reconnects and subscribes again by itself. Frames that were published in between are lost. It
 /// works with Redis 7 and Valkey, and stores nothing there. All nodes need the same server: what is
@@ -43,7 +43,7 @@ const LINGER: Duration = Duration::from_millis(100);
 /// let options = RedisOptions::new("redis://127.0.0.1", "orders", NodeName::new("a")?);
 /// let channel = Redis::new(options)?;
 /// channel.connect().await?;
-/// channel.broadcast("hello".into())?;
+/// channel.send(&NodeName::new("b")?, "hello".into())?;
 /// # Ok(())
 /// # }
 /// ```
@@ -81,20 +81,6 @@ impl Redis {
         let server = Arc::new(Server::new(options.check()?, topics));
         let (shared, running) = (Arc::default(), AsyncMutex::new(None));
         Ok(Self { server, shared, running })
-    }
-
-    /// To one node, or to all.
-    fn publish(&self, to: Option<&NodeName>, frame: &Bytes) -> Result<(), ChannelError> {
-        check_length(frame)?;
-        self.shared.inbox.check_open()?;
-        let outgoing = self.shared.lock();
-        let publish = |outgoing: &Outgoing| outgoing.send(self.server.topics.publish(to, frame));
-        let sent = outgoing.as_ref().is_some_and(publish);
-        self.shared.inbox.count_sent(sent);
-        if !sent {
-            tracing::debug!("outgoing queue full or redis down, dropped a frame");
-        }
-        Ok(())
     }
 }
 
@@ -168,11 +154,16 @@ impl Channel for Redis {
     }
 
     fn send(&self, to: &NodeName, frame: Bytes) -> Result<(), ChannelError> {
-        self.publish(Some(to), &frame)
-    }
-
-    fn broadcast(&self, frame: Bytes) -> Result<(), ChannelError> {
-        self.publish(None, &frame)
+        check_length(&frame)?;
+        self.shared.inbox.check_open()?;
+        let outgoing = self.shared.lock();
+        let publish = |outgoing: &Outgoing| outgoing.send(self.server.topics.publish(to, &frame));
+        let sent = outgoing.as_ref().is_some_and(publish);
+        self.shared.inbox.count_sent(sent);
+        if !sent {
+            tracing::debug!("outgoing queue full or redis down, dropped a frame");
+        }
+        Ok(())
     }
 
     async fn receive(&self) -> Option<Received> {

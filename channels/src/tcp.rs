@@ -29,7 +29,7 @@ use self::{
 };
 use crate::{
     Channel, ChannelError, Counters, NodeName, Received, check_length, inbox::Inbox,
-    process::Opener,
+    internal::process::Opener,
 };
 
 /// Frames over TCP: one connection per pair of nodes, kept up by the node of the smaller name.
@@ -266,14 +266,6 @@ impl Channel for Tcp {
     fn send(&self, to: &NodeName, frame: Bytes) -> Result<(), ChannelError> {
         check_length(&frame)?;
         self.shared.send(to, frame)
-    }
-
-    fn broadcast(&self, frame: Bytes) -> Result<(), ChannelError> {
-        check_length(&frame)?;
-        let all: Vec<NodeName> = self.shared.lock().links.keys().cloned().collect();
-        all.iter()
-            .chain([&self.options.name])
-            .try_for_each(|to| self.shared.send(to, frame.clone()))
     }
 
     async fn receive(&self) -> Option<Received> {

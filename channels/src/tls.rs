@@ -1,8 +1,6 @@
 //! TLS from PEM files or a shared secret: configurations, certificates, and why a handshake failed.
 
-#[cfg_attr(not(feature = "tcp"), allow(dead_code, reason = "members use the rest"))]
 mod authority;
-mod der;
 mod files;
 #[cfg(feature = "tcp")]
 pub(crate) mod member;

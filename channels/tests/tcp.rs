@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)] // a test that meets an error has failed
 
 use std::{
-    io::{ErrorKind, Read},
+    io::{ErrorKind, Read, Write},
     net::{Ipv4Addr, SocketAddr},
     time::Duration,
 };
@@ -50,6 +50,24 @@ async fn dialled(b: &Tcp) -> TcpStream {
 
 async fn received(b: &Tcp) -> Received {
     timeout(Duration::from_secs(60), b.receive()).await.unwrap().unwrap()
+}
+
+/// Contract, rule 11: a program that ends with unread bytes resets its connection, after its last
+/// frame.
+#[tokio::test]
+async fn frame_before_a_reset_arrives() {
+    for _ in 0..20 {
+        let b = listening().await;
+        let mut stream = dialled(&b).await.into_std().unwrap();
+        b.send(&name("a"), "unread".into()).unwrap();
+        stream.write_all(&[&head(5)[..], b"last!"].concat()).unwrap();
+        drop(stream);
+        // The channel notices the reset as it writes, before its task has read the frame.
+        b.send(&name("a"), "late".into()).unwrap();
+        let (from, frame) = (name("a"), "last!".into());
+        assert_eq!(received(&b).await, Received::Frame { from, frame });
+        assert_eq!(received(&b).await, Received::Down { peer: name("a") });
+    }
 }
 
 #[tokio::test]

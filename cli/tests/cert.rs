@@ -94,7 +94,7 @@ async fn two_commands_make_the_files_of_a_cluster() {
     fs::copy(file("a-key.pem"), file("ca-key.pem")).unwrap();
     member(&["n"], "c", shown, "ca-key.pem: it is not the key of ");
     let printed = gaggle(&["secret"]).stdout;
-    assert_eq!(printed.len(), 45, "32 bytes in base64, and a line's end");
+    assert_eq!(printed.len(), 65, "32 bytes in hexadecimal digits, and the end of the line");
     fs::remove_dir_all(dir).unwrap();
 }
 

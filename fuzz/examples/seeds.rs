@@ -7,7 +7,7 @@ const URLS: [&str; 5] = [
     "local:",
     "redis://u:p@127.0.0.1:6379/0?queue=fifo&namespace=gaggle&request_timeout=5s",
     "gaggle+memory://demo?name=a&members=a,b,c&election_timeout=150ms..300ms",
-    "raft+redis://127.0.0.1:6379/0?cluster=demo&size=3&heartbeat=50ms",
+    "raft+redis://127.0.0.1:6379/0?cluster=demo&name=a&members=a,b,c&heartbeat=50ms",
     "raft+tcp://127.0.0.1:7001?cluster=d%20&name=a&peers=a@127.0.0.1:7001,b@host:7002&insecure=true",
 ];
 

@@ -9,7 +9,7 @@ use std::{
 };
 
 use gaggle_channels::{self as channels, Channel, NodeName};
-use gaggle_strategies::{Gaggle, MemberOptions, Raft, limits::MEMBERS_MAX, lock::Nonce};
+use gaggle_strategies::{Gaggle, MemberOptions, Raft};
 use url::Url;
 
 #[cfg(feature = "redis")]
@@ -99,27 +99,17 @@ impl Member {
     }
 }
 
-/// The own name, and the group of `members` or of `size`.
+/// The own name, and the group of `members`.
 fn members(options: &Options, cluster: &str) -> Result<(NodeName, MemberOptions), OpenError> {
     let scheme = options.scheme;
-    match (options.names("members")?, options.number("size", MEMBERS_MAX as u32)?) {
-        (Some(_), Some(_)) => Err(scheme.invalid("size", "give either members or size")),
-        (None, None) => Err(scheme.missing("members")),
-        (Some(members), None) => {
-            let name = node_name(scheme, "name", options.required("name")?)?;
-            let members = members.iter().map(|member| node_name(scheme, "members", member));
-            let members = members.collect::<Result<Vec<_>, _>>()?;
-            if !members.contains(&name) {
-                return Err(scheme.invalid("name", "must be one of the members"));
-            }
-            Ok((name, MemberOptions::named(cluster, members)))
-        }
-        (None, Some(size)) => {
-            let generated = Nonce::random().to_string();
-            let name = node_name(scheme, "name", options.text("name").unwrap_or(&generated))?;
-            Ok((name, MemberOptions::sized(cluster, size)))
-        }
+    let members = options.names("members")?.ok_or_else(|| scheme.missing("members"))?;
+    let name = node_name(scheme, "name", options.required("name")?)?;
+    let members = members.iter().map(|member| node_name(scheme, "members", member));
+    let members = members.collect::<Result<Vec<_>, _>>()?;
+    if !members.contains(&name) {
+        return Err(scheme.invalid("name", "must be one of the members"));
     }
+    Ok((name, MemberOptions::named(cluster, members)))
 }
 
 fn node_name(scheme: &Scheme, option: &'static str, name: &str) -> Result<NodeName, OpenError> {

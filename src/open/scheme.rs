@@ -67,8 +67,8 @@ macro_rules! tcp_with_tls {
     };
 }
 
-const ON_MEMORY: &[&str] = member_options!["name", "members", "size"];
-const ON_REDIS: &[&str] = member_options!["cluster", "name", "members", "size"];
+const ON_MEMORY: &[&str] = member_options!["name", "members"];
+const ON_REDIS: &[&str] = member_options!["cluster", "name", "members"];
 const ON_TCP: &[&str] = member_options![
     "cluster",
     "name",

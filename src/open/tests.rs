@@ -17,7 +17,7 @@ use super::{
 };
 
 /// A value for each option, and how it appears in the options of strategy and channel.
-const EFFECTS: [(&str, &str, &str); 24] = [
+const EFFECTS: [(&str, &str, &str); 23] = [
     ("db", "7", "db=7"),
     ("user", "me", "user=me"),
     ("pass", "p4ss", "pass=p4ss"),
@@ -32,7 +32,6 @@ const EFFECTS: [(&str, &str, &str); 24] = [
     ("cluster", "other", "cluster: \"other\""),
     ("name", "c", "name: \"c\""),
     ("members", "a,x", "\"x\""),
-    ("size", "17", "Sized(17)"),
     ("peers", "a@127.0.0.1:7001,x@127.0.0.1:7009", "\"127.0.0.1:7009\""),
     ("tls_ca", "/run/ca.pem", "/run/ca.pem"),
     ("tls_cert", "/run/a.pem", "/run/a.pem"),
@@ -65,9 +64,6 @@ fn opened_with(text: &str) -> String {
 fn with(scheme: &Scheme, option: &str, value: &str) -> String {
     let mut url = PlainUrl::parse(scheme.example).unwrap();
     let mut options: BTreeMap<String, String> = url.query_pairs().into_owned().collect();
-    if option == "size" {
-        options.remove("members");
-    }
     if option == "user" {
         options.insert("pass".into(), "x".into());
     }
@@ -124,27 +120,27 @@ fn valid_urls_give_the_options_of_the_table() {
         ),
         (
             "gaggle+memory://demo?name=a&members=a,b,c".into(),
-            &["Gaggle", r#"cluster: "demo", name: "a""#, r#"Named({"a", "b", "c"})"#],
+            &["Gaggle", r#"cluster: "demo", name: "a""#, r#"members: {"a", "b", "c"}"#],
         ),
         (
             "gaggle+memory://demo/?members=a&name=a".into(),
-            &[r#"cluster: "demo", name: "a""#, r#"Named({"a"})"#],
+            &[r#"cluster: "demo", name: "a""#, r#"members: {"a"}"#],
         ),
         (
             "gaggle+memory://demo?name=%D1%8F&members=%D1%8F,b+c".into(),
-            &[r#"name: "я""#, r#"Named({"b+c", "я"})"#],
+            &[r#"name: "я""#, r#"members: {"b+c", "я"}"#],
         ),
         (
             "gaggle+memory://demo?name=a%20&members=a,%20b, c".into(),
-            &[r#"name: "a""#, r#"Named({"a", "b", "c"})"#],
+            &[r#"name: "a""#, r#"members: {"a", "b", "c"}"#],
         ),
         (
             "gaggle+tcp://127.0.0.1:1?cluster=c&name=a&peers=a@h:1, b @ h:2 ,%20c@h:3".into(),
-            &[r#"peers: {"b": "h:2", "c": "h:3"}"#, r#"Named({"a", "b", "c"})"#],
+            &[r#"peers: {"b": "h:2", "c": "h:3"}"#, r#"members: {"a", "b", "c"}"#],
         ),
         (
-            "gaggle+memory://my%20demo?name=x&size=5".into(),
-            &[r#"cluster: "my demo", name: "x""#, "Sized(5)"],
+            "gaggle+memory://my%20demo?name=x&members=x".into(),
+            &[r#"cluster: "my demo", name: "x""#],
         ),
         (
             "raft+redis://127.0.0.1:6379/2?cluster=c/1&name=a&members=a,b".into(),
@@ -157,7 +153,7 @@ fn valid_urls_give_the_options_of_the_table() {
             ),
             &[
                 r#"name: "a", listen: 127.0.0.1:7001, peers: {"b": "db:9"}, insecure: false"#,
-                r#"Named({"a", "b"})"#,
+                r#"members: {"a", "b"}"#,
                 "heartbeat: 20ms",
                 "election_timeout: (100ms, 1s)",
                 "request_timeout: 2s",
@@ -201,12 +197,6 @@ fn user_default_needs_no_password() {
     for url in ["redis://default@h", "redis://default:@h", "redis+unix:///s?user=default"] {
         Url::parse(url).unwrap_or_else(|error| panic!("{url}: {error}"));
     }
-}
-
-#[test]
-fn nameless_members_get_different_names() {
-    let url = "gaggle+memory://demo?size=5";
-    assert_ne!(opened_with(url), opened_with(url));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr};
 
 use ::url::{ParseError, Position, Url as PlainUrl};
 use futures_util::future::BoxFuture;
-use gaggle_channels::{ChannelError, url::check_login};
+use gaggle_channels::{ChannelError, internal::url::check_login};
 #[cfg(feature = "redis")]
 use gaggle_strategies::RedisOptions;
 use gaggle_strategies::{Error, Local, Noop};

@@ -50,8 +50,6 @@ pub enum Exclusion {
     /// While the server keeps its memory (no restart, failover, eviction, flush) and its wall
     /// clock is neither stepped nor slewed beyond the drift bound.
     WhileServerKeepsMemory,
-    /// Within one group; sets of nameless processes that do not see each other form several.
-    WithinOneGroup,
     /// Never: for tests of tests.
     Never,
 }

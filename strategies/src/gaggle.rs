@@ -34,9 +34,6 @@ use crate::{
 ///
 /// A group has 31 members at most. One name is run by one process at a time. A majority must run
 /// and be connected: without it no lock is granted, and holders lose theirs with their leases.
-/// A nameless cluster ([`sized`](crate::MemberOptions::sized)) is for demonstrations: sets of
-/// processes that do not see each other form several groups; see
-/// [`capabilities`](crate::KeyedMutex::capabilities).
 ///
 /// # Examples
 ///

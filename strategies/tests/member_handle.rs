@@ -220,7 +220,7 @@ async fn second_close_takes_no_longer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn capabilities_differ_by_names_or_size() {
+async fn member_states_its_capabilities() {
     let open = |options: MemberOptions, name: &str| {
         let channel = Hub::new().channel(NodeName::new(name).unwrap());
         Gaggle::open(Arc::new(channel), options.clock(Arc::new(TokioClock::new())))
@@ -229,8 +229,6 @@ async fn capabilities_differ_by_names_or_size() {
     assert_eq!(named.exclusion, Exclusion::Always);
     assert_eq!((named.order, named.survives), (Order::Fifo, Survives::Minority));
     assert!(named.distributed && named.waits_for_leader);
-    let sized = open(MemberOptions::sized("test", 3), "a").await.unwrap().capabilities();
-    assert_eq!(sized.exclusion, Exclusion::WithinOneGroup);
 }
 
 /// Contract, rule 3: leases due are ended at once where someone waits, also where that comes before

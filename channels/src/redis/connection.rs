@@ -28,9 +28,9 @@ use super::{
 };
 use crate::{
     QUEUE_BYTES, Received,
-    net::LookUps,
-    process::Opener,
-    reply_limit::{HANDSHAKE_BYTES_MAX, Limited, ReplyLimit},
+    internal::net::LookUps,
+    internal::process::Opener,
+    internal::reply_limit::{HANDSHAKE_BYTES_MAX, Limited, ReplyLimit},
 };
 
 const OUTGOING_FRAMES_MAX: usize = 16_384;
@@ -134,7 +134,7 @@ impl Server {
         }));
         let driver = AbortOnDropHandle::new(driver);
         let mut subscribe = redis::cmd("SUBSCRIBE");
-        subscribe.arg(&self.topics.mine).arg(&self.topics.all);
+        subscribe.arg(&self.topics.mine);
         for cmd in [subscribe, self.topics.sign_of_life()] {
             let reply = redis.send_packed_command(&cmd).await.and_then(Value::extract_error);
             reply.map_err(|error| ConnectionError::of_command(self.address.clone(), &error))?;

@@ -6,7 +6,7 @@ use redis::RedisError;
 
 use crate::{
     ChannelError,
-    redis_error::{Attempt, NO_RESP3, is_passing, reason},
+    internal::redis_error::{Attempt, NO_RESP3, is_passing, reason},
 };
 
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);

@@ -4,7 +4,7 @@ use std::fmt;
 
 use redis::{ConnectionInfo, IntoConnectionInfo};
 
-use crate::{ChannelError, NodeName, url::check_login};
+use crate::{ChannelError, NodeName, internal::url::check_login};
 
 /// The longest cluster name, in bytes.
 const CLUSTER_BYTES_MAX: usize = 64;

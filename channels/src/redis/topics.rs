@@ -13,7 +13,6 @@ const VERSION: u8 = 1;
 #[derive(Clone, Debug)]
 pub(super) struct Topics {
     prefix: String,
-    pub(super) all: String,
     pub(super) mine: String,
     pub(super) me: NodeName,
 }
@@ -21,21 +20,15 @@ pub(super) struct Topics {
 impl Topics {
     pub(super) fn new(cluster: &str, me: &NodeName) -> Self {
         let prefix = format!("gaggle:{}:{cluster}", cluster.len());
-        Self {
-            all: format!("{prefix}:all"),
-            mine: format!("{prefix}:node:{me}"),
-            prefix,
-            me: me.clone(),
-        }
+        Self { mine: format!("{prefix}:node:{me}"), prefix, me: me.clone() }
     }
 
     /// The `PUBLISH` of a frame.
-    pub(super) fn publish(&self, to: Option<&NodeName>, frame: &[u8]) -> Cmd {
+    pub(super) fn publish(&self, to: &NodeName, frame: &[u8]) -> Cmd {
         let mine = self.me.as_str().as_bytes();
         let length = u8::try_from(mine.len()).expect("a node name is at most 128 bytes long");
         let payload = [&[VERSION, length], mine, frame].concat();
-        let topic = to.map(|to| format!("{}:node:{to}", self.prefix));
-        redis::cmd("PUBLISH").arg(topic.as_ref().unwrap_or(&self.all)).arg(payload).clone()
+        redis::cmd("PUBLISH").arg(format!("{}:node:{to}", self.prefix)).arg(payload).clone()
     }
 
     /// An empty publication to this node's own topic.
@@ -83,11 +76,7 @@ mod tests {
         let frame = b"a frame\r\nof two lines";
         let topics = Topics::new("c/1", &name("ä:b"));
         let to = name("to\r\n");
-        let receivers = [
-            (None, topics.all.clone()),
-            (Some(&to), Topics::new("c/1", &to).mine),
-            (Some(&topics.me), topics.mine.clone()),
-        ];
+        let receivers = [(&to, Topics::new("c/1", &to).mine), (&topics.me, topics.mine.clone())];
         for (to, expected) in receivers {
             let (topic, payload) = published(&topics.publish(to, frame));
             assert_eq!(topic, expected);
@@ -111,7 +100,7 @@ mod tests {
             let payload = [&[VERSION, length], from.as_bytes(), &rest].concat();
             for bytes in [payload, rest] {
                 let Some((from, frame)) = parse(&bytes) else { continue };
-                let (_, again) = published(&Topics::new("c", &from).publish(None, &frame));
+                let (_, again) = published(&Topics::new("c", &from).publish(&from, &frame));
                 proptest::prop_assert_eq!(again, bytes);
             }
         }
@@ -121,7 +110,6 @@ mod tests {
     fn topics_differ_by_cluster_and_node() {
         let topic = |cluster, node| Topics::new(cluster, &name(node)).mine;
         assert_ne!(topic("a:node:b", "c"), topic("a", "b:node:c"));
-        assert_ne!(topic("a", "x"), Topics::new("a", &name("x")).all);
         assert_ne!(topic("a", "X"), topic("a", "x"));
     }
 }

@@ -28,7 +28,10 @@ use super::{
     outgoing::Outgoing,
     stream::{Reader, Stream, halves},
 };
-use crate::{FRAME_BYTES_MAX, NodeName, QUEUE_BYTES, Received, net::LookUps, process::Opener};
+use crate::{
+    FRAME_BYTES_MAX, NodeName, QUEUE_BYTES, Received, internal::net::LookUps,
+    internal::process::Opener,
+};
 
 /// The first byte of a sign of life.
 pub(super) const ALIVE: u8 = 0;
@@ -43,6 +46,8 @@ const OUTGOING_FRAMES_MAX: usize = 8_192;
 /// Of the handshake of TLS and both hellos together.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(2);
 const SILENCE_MAX: Duration = Duration::from_secs(3);
+/// How long frames that have arrived are taken after the connection broke for writing.
+const DRAIN_MAX: Duration = Duration::from_millis(100);
 const RECONNECT: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
 /// How often the addresses of peers are looked up.
 const LOOKUP_EVERY: Duration = Duration::from_secs(30);
@@ -277,9 +282,13 @@ async fn run(shared: &Shared, peer: &NodeName, stream: Stream) {
     }
     count!("gaggle_connections_total", "to" => "peer");
     tracing::info!(%peer, "connection up");
+    let mut read = pin!(read(shared, peer, FramedRead::new(reader, codec())));
     tokio::select! {
-        () = read(shared, peer, FramedRead::new(reader, codec())) => {}
-        () = outgoing.write() => {}
+        () = &mut read => {}
+        // A peer that ends resets the connection after its last frames: they are still taken.
+        () = outgoing.write() => {
+            let _ = timeout(DRAIN_MAX, read).await;
+        }
     }
     shared.down(peer, &outgoing);
 }

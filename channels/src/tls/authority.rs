@@ -2,22 +2,33 @@
 
 use std::{path::Path, time::Duration};
 
-use ring::{
-    digest, hkdf,
-    rand::{SecureRandom, SystemRandom},
-    signature::{Ed25519KeyPair, KeyPair},
+use rcgen::{
+    BasicConstraints, Certificate, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyPair, KeyUsagePurpose, PKCS_ED25519,
 };
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, TrustAnchor, UnixTime};
+#[cfg(feature = "tcp")]
+use ring::hkdf;
+use ring::{
+    digest,
+    rand::{SecureRandom, SystemRandom},
+};
+#[cfg(feature = "tcp")]
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer, TrustAnchor, UnixTime};
+use time::OffsetDateTime;
 
 use super::{
-    der::{self, pem},
     files::{self, File},
     reason::date,
 };
 use crate::ChannelError;
 
-/// What precedes a seed in its PKCS #8 form.
+/// What precedes a seed in its PKCS #8 form (RFC 8410). Version 1: OpenSSL does not read version 2,
+/// in which `ring` generates keys.
 const PKCS8: [u8; 16] = [0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20];
+
+/// The end of the year 9999, after which a certificate cannot be valid.
+const LAST_SECOND: u64 = 253_402_300_799;
 
 /// From when and until when a certificate is valid, in seconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,41 +51,42 @@ impl Validity {
         date(UnixTime::since_unix_epoch(Duration::from_secs(self.until)))
     }
 
-    /// Whatever the clocks show: until the end of the year 9999.
-    pub(super) const ALWAYS: Self = Self { from: 0, until: 253_402_300_799 };
+    /// Until the end of the year 9999, for any clock.
+    #[cfg(feature = "tcp")]
+    pub(super) const ALWAYS: Self = Self { from: 0, until: LAST_SECOND };
 }
 
 /// A certificate and its private key.
 pub struct Issued {
-    pub(super) certificate: Vec<u8>,
-    seed: [u8; 32],
+    certificate: Certificate,
+    key: KeyPair,
 }
 
 impl Issued {
     /// The certificate in PEM form.
     #[must_use]
     pub fn certificate_pem(&self) -> String {
-        pem("CERTIFICATE", &self.certificate)
+        self.certificate.pem()
     }
 
     /// The private key in PEM form.
     #[must_use]
     pub fn key_pem(&self) -> String {
-        pem("PRIVATE KEY", &[&PKCS8[..], &self.seed].concat())
+        self.key.serialize_pem()
     }
 
+    #[cfg(feature = "tcp")]
     pub(super) fn into_pair(self) -> (CertificateDer<'static>, PrivateKeyDer<'static>) {
-        let key = PrivatePkcs8KeyDer::from([&PKCS8[..], &self.seed].concat());
-        (self.certificate.into(), key.into())
+        (self.certificate.into(), self.key.into())
     }
 }
 
 /// An authority that signs the certificates of members.
 pub struct Authority {
-    key: Ed25519KeyPair,
-    /// Of its own: OpenSSL finds an issuer by its name, and takes the first of two that share one.
+    issuer: Issuer<'static, KeyPair>,
+    /// Unique, because OpenSSL selects an issuer by its name.
     name: String,
-    /// Of its certificate.
+    /// When its certificate is valid.
     validity: Validity,
 }
 
@@ -82,9 +94,8 @@ impl Authority {
     /// A new authority, as its certificate and key for files.
     #[must_use]
     pub fn generate(validity: Validity) -> Issued {
-        let seed = random();
-        let authority = Self { validity, ..Self::from_seed(&seed) };
-        Issued { certificate: authority.certificate(), seed }
+        let key = new_key(&random());
+        Issued { certificate: authority_certificate(&key, validity), key }
     }
 
     /// The authority of its two files in PEM form, made by [`generate`](Self::generate). The first
@@ -99,11 +110,11 @@ impl Authority {
         let roots = files::roots(&ca_file)?;
         let file = files::read_private(files::KEY, key)?;
         let PrivateKeyDer::Pkcs8(key) = files::key(&file)? else { return Err(no_key(&file)) };
-        let key = Ed25519KeyPair::from_pkcs8_maybe_unchecked(key.secret_pkcs8_der())
+        let key = KeyPair::from_pkcs8_der_and_sign_algo(&key, &PKCS_ED25519)
             .map_err(|_| no_key(&file))?;
-        let authority = Self::from_key(key);
+        let authority = Self::from_key(key, Validity { from: 0, until: 0 });
         let is_its_own = |root: &TrustAnchor<'_>| {
-            root.subject_public_key_info.ends_with(authority.key.public_key().as_ref())
+            root.subject_public_key_info.ends_with(authority.issuer.key().public_key_raw())
                 && root.subject.ends_with(authority.name.as_bytes())
         };
         let Some(its_own) = roots.roots.iter().position(is_its_own) else {
@@ -141,51 +152,84 @@ impl Authority {
 
     /// The authority that a shared secret stands for: its key by HKDF-SHA256 (RFC 5869), with the
     /// cluster as the salt.
+    #[cfg(feature = "tcp")]
     pub(super) fn from_secret(secret: &[u8], cluster: &str) -> Self {
         let prk = hkdf::Salt::new(hkdf::HKDF_SHA256, cluster.as_bytes()).extract(secret);
         let mut seed = [0; 32];
         prk.expand(&[b"gaggle authority 1"], hkdf::HKDF_SHA256)
             .and_then(|okm| okm.fill(&mut seed))
             .expect("a key has the length of a digest");
-        Self::from_seed(&seed)
+        Self::from_key(new_key(&seed), Validity::ALWAYS)
     }
 
-    fn from_seed(seed: &[u8; 32]) -> Self {
-        Self::from_key(Ed25519KeyPair::from_seed_unchecked(seed).expect("a seed has 32 bytes"))
-    }
-
-    /// The name has the first 16 hex digits of the SHA-256 of the public key.
-    fn from_key(key: Ed25519KeyPair) -> Self {
-        let digest = digest::digest(&digest::SHA256, key.public_key().as_ref());
-        let digits = digest.as_ref()[..8].iter().map(|byte| format!("{byte:02x}"));
-        let name = format!("Gaggle CA {}", digits.collect::<String>());
-        Self { key, name, validity: Validity::ALWAYS }
+    fn from_key(key: KeyPair, validity: Validity) -> Self {
+        let name = authority_name(&key);
+        Self { issuer: Issuer::new(authority_params(&name, validity), key), name, validity }
     }
 
     /// The certificate of this authority.
-    pub(super) fn certificate(&self) -> Vec<u8> {
-        let (key, extensions) = (self.key.public_key(), der::authority_extensions());
-        self.sign(&self.name, key.as_ref(), self.validity, &extensions)
+    #[cfg(feature = "tcp")]
+    pub(super) fn certificate(&self) -> CertificateDer<'static> {
+        authority_certificate(self.issuer.key(), self.validity).into()
     }
 
-    /// A certificate for a DNS name, with a new key.
+    /// A certificate for a DNS name, with a new key. It is for a server and for a client.
+    ///
+    /// # Panics
+    ///
+    /// If the name is not ASCII.
     #[must_use]
     pub fn issue(&self, dns_name: &str, validity: Validity) -> Issued {
-        let seed = random();
-        let key = Self::from_seed(&seed).key;
+        let key = new_key(&random());
         let subject = dns_name.split('.').next().unwrap_or_default();
-        let extensions = der::member_extensions(dns_name);
-        let certificate = self.sign(subject, key.public_key().as_ref(), validity, &extensions);
-        Issued { certificate, seed }
+        let mut params = params(subject, validity);
+        let san = dns_name.try_into().expect("a DNS name is ASCII");
+        params.subject_alt_names = vec![rcgen::SanType::DnsName(san)];
+        params.is_ca = IsCa::ExplicitNoCa;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages =
+            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        let certificate = params.signed_by(&key, &self.issuer);
+        Issued { certificate: certificate.expect("the key signs"), key }
     }
+}
 
-    fn sign(&self, subject: &str, key: &[u8], validity: Validity, extensions: &[u8]) -> Vec<u8> {
-        let times = [validity.from, validity.until]
-            .map(|seconds| UnixTime::since_unix_epoch(Duration::from_secs(seconds)));
-        let body = der::certificate_body(&random(), &self.name, subject, times, key, extensions);
-        let signature = self.key.sign(&body);
-        der::signed(&body, signature.as_ref())
-    }
+fn authority_certificate(key: &KeyPair, validity: Validity) -> Certificate {
+    let params = authority_params(&authority_name(key), validity);
+    params.self_signed(key).expect("the key signs")
+}
+
+/// The name has the first 16 hex digits of the SHA-256 of the public key.
+fn authority_name(key: &KeyPair) -> String {
+    let digest = digest::digest(&digest::SHA256, key.public_key_raw());
+    let digits = digest.as_ref()[..8].iter().map(|byte| format!("{byte:02x}"));
+    format!("Gaggle CA {}", digits.collect::<String>())
+}
+
+fn authority_params(name: &str, validity: Validity) -> CertificateParams {
+    let mut params = params(name, validity);
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+    params
+}
+
+fn params(common_name: &str, validity: Validity) -> CertificateParams {
+    let time = |seconds: u64| {
+        let seconds = i64::try_from(seconds.min(LAST_SECOND)).expect("it is the last one at most");
+        OffsetDateTime::from_unix_timestamp(seconds).expect("the year is 9999 at most")
+    };
+    let mut params = CertificateParams::default();
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, common_name);
+    params.not_before = time(validity.from);
+    params.not_after = time(validity.until);
+    params
+}
+
+/// The Ed25519 key of a seed.
+fn new_key(seed: &[u8; 32]) -> KeyPair {
+    let pkcs8 = PrivatePkcs8KeyDer::from([&PKCS8[..], seed].concat());
+    KeyPair::from_pkcs8_der_and_sign_algo(&pkcs8, &PKCS_ED25519).expect("a seed has 32 bytes")
 }
 
 fn no_key(file: &File) -> ChannelError {
@@ -199,13 +243,13 @@ fn random<const N: usize>() -> [u8; N] {
     bytes
 }
 
-/// A secret of 32 random bytes as text, for a `secret_file`.
+/// A secret of 32 random bytes in hexadecimal digits, for a `secret_file`.
 #[must_use]
 pub fn generate_secret() -> String {
-    der::base64(&random::<32>())
+    random::<32>().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "tcp"))]
 mod tests {
     use super::*;
 
@@ -213,7 +257,7 @@ mod tests {
     fn authority_differs_by_secret_and_cluster() {
         let key = |secret: &str, cluster: &str| {
             let authority = Authority::from_secret(secret.as_bytes(), cluster);
-            authority.key.public_key().as_ref().to_vec()
+            authority.issuer.key().public_key_raw().to_vec()
         };
         assert_eq!(key("s", "c"), key("s", "c"));
         assert_ne!(key("s", "c"), key("t", "c"));

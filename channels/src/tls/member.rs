@@ -127,7 +127,7 @@ impl Member {
                 }
                 let authority = Authority::from_secret(bytes, &self.cluster);
                 let mut roots = RootCertStore::empty();
-                roots.add(authority.certificate().into()).expect("the certificate is well-formed");
+                roots.add(authority.certificate()).expect("the certificate is well-formed");
                 let (certificate, key) =
                     authority.issue(&own.to_str(), Validity::ALWAYS).into_pair();
                 sides(&Arc::new(roots), vec![certificate], key)

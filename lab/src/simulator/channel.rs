@@ -36,10 +36,10 @@ struct Queues {
     sent: Vec<Outgoing>,
 }
 
-/// A frame on its way; to everybody where `to` is `None`.
+/// A frame on its way.
 #[derive(Debug)]
 pub(super) struct Outgoing {
-    pub(super) to: Option<NodeName>,
+    pub(super) to: NodeName,
     pub(super) frame: Bytes,
 }
 
@@ -85,13 +85,7 @@ impl Channel for SimChannel {
 
     fn send(&self, to: &NodeName, frame: Bytes) -> Result<(), ChannelError> {
         assert!(frame.len() <= self.frame_limit, "a frame of {} bytes is too long", frame.len());
-        self.queues().sent.push(Outgoing { to: Some(to.clone()), frame });
-        Ok(())
-    }
-
-    fn broadcast(&self, frame: Bytes) -> Result<(), ChannelError> {
-        assert!(frame.len() <= self.frame_limit, "a frame of {} bytes is too long", frame.len());
-        self.queues().sent.push(Outgoing { to: None, frame });
+        self.queues().sent.push(Outgoing { to: to.clone(), frame });
         Ok(())
     }
 

@@ -37,16 +37,14 @@ impl World {
             }
             Fault::Pause => self.pause(slot),
             Fault::Crash => {
-                if self.may_lose(slot) {
+                if self.slots[slot].process.is_some() {
                     self.invariants.coverage.reach("crash");
                     self.crash(slot);
                 }
             }
             Fault::CrashAll => {
-                if self.plan.named {
-                    self.invariants.coverage.reach("crash of all");
-                    (0..self.slots.len()).for_each(|slot| self.crash(slot));
-                }
+                self.invariants.coverage.reach("crash of all");
+                (0..self.slots.len()).for_each(|slot| self.crash(slot));
             }
             Fault::Leave => self.leave(slot),
             Fault::Transfer => {
@@ -91,16 +89,6 @@ impl World {
         }
     }
 
-    /// A nameless cluster cannot know a lost majority from a silent one, so there only one process
-    /// is lost at a time.
-    fn may_lose(&self, slot: usize) -> bool {
-        let lives = self.slots[slot].process.is_some();
-        lives
-            && (self.host.is_some()
-                || self.plan.named
-                || (self.plan.members >= 3 && self.is_settled()))
-    }
-
     fn crash(&mut self, slot: usize) {
         if self.slots[slot].process.is_none() {
             return;
@@ -127,9 +115,6 @@ impl World {
     }
 
     fn leave(&mut self, slot: usize) {
-        if !self.may_lose(slot) {
-            return;
-        }
         let Some(process) = &mut self.slots[slot].process else { return };
         if process.closing || process.paused_until.is_some() {
             return;

@@ -40,7 +40,6 @@ pub struct Plan {
     pub(super) clocks: Clocks,
     pub(super) policy: Policy,
     pub(super) members: usize,
-    pub(super) named: bool,
     pub(super) clients: usize,
     pub(super) keys: usize,
     /// Keys have at least this many bytes.
@@ -259,7 +258,6 @@ impl Plan {
             clocks,
             policy,
             members,
-            named: !random.chance(120_000),
             clients,
             keys: random.between(1, 4) as usize,
             key_bytes,
@@ -330,11 +328,7 @@ impl Plan {
     pub(super) fn member_options(&self, names: &[gaggle_channels::NodeName]) -> MemberOptions {
         let Timing { heartbeat_ms, .. } = self.options;
         let heartbeat = Duration::from_millis(heartbeat_ms);
-        let size = u32::try_from(self.members).expect("a handful");
-        let mut options = match self.named {
-            true => MemberOptions::named("simulated", names.iter().cloned()),
-            false => MemberOptions::sized("simulated", size),
-        };
+        let mut options = MemberOptions::named("simulated", names.iter().cloned());
         debug_assert_eq!(names.len(), self.members);
         options = options
             .heartbeat(heartbeat)
@@ -367,11 +361,7 @@ impl Plan {
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { seed, policy, members, clients, keys, .. } = self;
-        let kind = if self.named { "named" } else { "nameless" };
-        writeln!(
-            f,
-            "seed {seed}: {policy:?}, {members} {kind} members, {clients} clients, {keys} keys"
-        )?;
+        writeln!(f, "seed {seed}: {policy:?}, {members} members, {clients} clients, {keys} keys")?;
         writeln!(f, "  {:?}", self.options)?;
         writeln!(f, "  {:?}", self.network)?;
         writeln!(f, "  {:?}", self.faults)?;

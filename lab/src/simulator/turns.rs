@@ -79,7 +79,7 @@ impl World {
         self.note_losses(slot);
         self.agenda.set_wake(slot, wake.max(now + 1));
         for frame in frames {
-            self.send(slot, frame.to.as_ref(), &frame.frame);
+            self.send(slot, &frame.to, &frame.frame);
         }
         for (connection, sent) in segments {
             self.send_to_server(slot, connection, sent);
@@ -92,10 +92,10 @@ impl World {
         }
     }
 
-    fn send(&mut self, from: usize, to: Option<&NodeName>, frame: &Bytes) {
+    fn send(&mut self, from: usize, to: &NodeName, frame: &Bytes) {
         let now = self.now();
         for receiver in 0..self.slots.len() {
-            if to.is_some_and(|name| self.slots[receiver].name != *name) {
+            if self.slots[receiver].name != *to {
                 continue;
             }
             let to = receiver;

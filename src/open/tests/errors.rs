@@ -92,17 +92,16 @@ fn invalid_urls_get_an_error_that_says_why() {
         ("gaggle+memory://d?name=a&members=a,,b", "option members: one of the names is empty"),
         ("gaggle+memory://d?name=a&members=a, ,b", "option members: one of the names is empty"),
         ("gaggle+memory://d?name=%20&members=a", "option name: node name is 0 bytes long"),
-        ("gaggle+memory://d?name=a&members=a&size=1", "option size: give either members or size"),
-        ("gaggle+memory://d?size=0", "option size: expected an integer from 1 to 31, not \"0\""),
-        ("gaggle+memory://d?size=32", "option size: expected an integer from 1 to 31, not"),
-        ("gaggle+memory://d?size=m%3Fy", "option size: expected an integer from 1 to 31; for"),
-        ("gaggle+memory://d?size=1&cluster=c", "unknown option cluster: gaggle+memory has name, "),
         (
-            "gaggle+memory://d?size=1&replicate=at-once",
+            "gaggle+memory://d?name=a&members=a&cluster=c",
+            "unknown option cluster: gaggle+memory has name, ",
+        ),
+        (
+            "gaggle+memory://d?name=a&members=a&replicate=at-once",
             "option replicate: was removed: leave it out, a leader replicates at once",
         ),
         (
-            "gaggle+memory://d?size=1&heartbeat=50",
+            "gaggle+memory://d?name=a&members=a&heartbeat=50",
             "option heartbeat: expected a duration of more than 0, such as",
         ),
         (
@@ -115,11 +114,11 @@ fn invalid_urls_get_an_error_that_says_why() {
              not \"2x\"; for",
         ),
         (
-            "gaggle+memory://d?size=1&election_timeout=1s",
+            "gaggle+memory://d?name=a&members=a&election_timeout=1s",
             "option election_timeout: expected a range",
         ),
         (
-            "gaggle+memory://d?size=1&election_timeout=2s..1s",
+            "gaggle+memory://d?name=a&members=a&election_timeout=2s..1s",
             "option election_timeout: expected a range of durations such as 150ms..300ms, not \
              \"2s..1s",
         ),
@@ -173,8 +172,8 @@ fn invalid_urls_get_an_error_that_says_why() {
             "option name: must be one of the peers",
         ),
         (
-            "gaggle+tcp://127.0.0.1:1?cluster=c&name=a&size=3",
-            "unknown option size: gaggle+tcp has cluster, ",
+            "gaggle+tcp://127.0.0.1:1?cluster=c&name=a&members=a",
+            "unknown option members: gaggle+tcp has cluster, ",
         ),
     ];
     for (url, expected) in table {

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use gaggle_channels::process::Opener;
+use gaggle_channels::internal::process::Opener;
 use tokio::{runtime::Handle, sync::watch};
 
 use super::{

@@ -11,7 +11,7 @@ use gaggle_channels::{Channel, Received};
 
 use super::{
     node::{Frame, Node},
-    options::{MemberOptions, Members},
+    options::MemberOptions,
     ticks::Ticks,
 };
 use crate::{
@@ -135,11 +135,7 @@ impl Backend {
     /// Sends frames; a channel may lose any.
     fn send(&self, frames: Vec<Frame>) {
         for frame in frames {
-            let sent = match frame.to {
-                Some(to) => self.channel.send(&to, frame.bytes),
-                None => self.channel.broadcast(frame.bytes),
-            };
-            if let Err(error) = sent {
+            if let Err(error) = self.channel.send(&frame.to, frame.bytes) {
                 tracing::debug!(%error, "a frame was not sent");
             }
         }
@@ -261,12 +257,8 @@ pub(super) fn profile(options: &MemberOptions, policy: Policy) -> Profile {
         Policy::Queue => ("gaggle", Order::Fifo),
         Policy::CompareAndSet => ("raft", Order::None),
     };
-    let exclusion = match options.members {
-        Members::Named(_) => Exclusion::Always,
-        Members::Sized(_) => Exclusion::WithinOneGroup,
-    };
     let capabilities = Capabilities {
-        exclusion,
+        exclusion: Exclusion::Always,
         order,
         survives: Survives::Minority,
         distributed: true,
@@ -297,21 +289,15 @@ mod tests {
         let ms = Duration::from_millis;
         let (timeout, outside, polls) = (ms(123), ms(4_567), Duration::from_micros(45));
         let named = MemberOptions::named("test", [NodeName::new("a").unwrap()]);
-        let kinds = [
-            (named, Exclusion::Always),
-            (MemberOptions::sized("test", 1), Exclusion::WithinOneGroup),
-        ];
         let policies =
             [(Policy::Queue, "gaggle", Order::Fifo), (Policy::CompareAndSet, "raft", Order::None)];
-        for ((options, exclusion), (policy, strategy, order)) in
-            kinds.iter().flat_map(|kind| policies.map(|policy| (kind, policy)))
-        {
-            let options = options.clone().request_timeout(timeout).outside_max(outside);
+        for (policy, strategy, order) in policies {
+            let options = named.clone().request_timeout(timeout).outside_max(outside);
             let options = options.busy_poll(polls);
             let profile = profile(&options, policy);
             let capabilities = Capabilities {
                 strategy,
-                exclusion: *exclusion,
+                exclusion: Exclusion::Always,
                 order,
                 survives: Survives::Minority,
                 distributed: true,

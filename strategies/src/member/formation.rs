@@ -3,8 +3,7 @@
 //! Forming needs a pledge from every name, and a process pledges to one forming at a time. So two
 //! formings cannot both complete: each needs the pledge of the other's coordinator, who gives it
 //! only after abandoning its own forming, and not at all once its own group exists. A member of a
-//! group pledges to nothing until it has left the group, under a fresh incarnation. Without names
-//! only what a process hears of the others keeps it from forming a second group.
+//! group pledges to nothing until it has left the group, under a fresh incarnation.
 
 mod report;
 #[cfg(test)]
@@ -21,7 +20,6 @@ pub(super) use self::report::Difference;
 use self::report::Reports;
 use super::{
     identity::Identity,
-    options::Members,
     peers::{FRESH, Peers},
     timers::{Timer, Timers},
     wire::{Body, Forming, Standing},
@@ -41,7 +39,7 @@ pub(super) const DIFFERENCE_EVERY: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(super) struct Formation {
     name: NodeName,
-    members: Members,
+    members: BTreeSet<NodeName>,
     outside_max_ms: u64,
     phase: Phase,
     /// The greatest token observed so far: a new group begins above it.
@@ -59,7 +57,7 @@ enum Phase {
 }
 
 impl Formation {
-    pub(super) fn new(name: NodeName, members: Members, outside_max_ms: u64) -> Self {
+    pub(super) fn new(name: NodeName, members: BTreeSet<NodeName>, outside_max_ms: u64) -> Self {
         Self {
             name,
             members,
@@ -100,24 +98,14 @@ impl Formation {
         }
     }
 
-    /// The members; in a nameless cluster those of its first group, from then on.
-    pub(super) fn members(&self) -> &Members {
+    /// The members' names.
+    pub(super) fn members(&self) -> &BTreeSet<NodeName> {
         &self.members
-    }
-
-    /// The first group that a process of a nameless cluster belongs to fixes the names.
-    pub(super) fn fix_members<'a>(&mut self, names: impl Iterator<Item = &'a NodeName>) {
-        if matches!(self.members, Members::Sized(_)) {
-            self.members = Members::Named(names.cloned().collect());
-        }
     }
 
     /// Whether a process of this name may belong to the cluster.
     pub(super) fn admits(&self, name: &NodeName) -> bool {
-        match &self.members {
-            Members::Named(names) => names.contains(name),
-            Members::Sized(_) => true,
-        }
+        self.members.contains(name)
     }
 
     /// The forming that this process pledged to, if it is `id`.
@@ -142,7 +130,6 @@ impl Formation {
             timers.stop(Timer::Formation);
         }
         if matches!(self.phase, Phase::Free)
-            && !timers.is_running(Timer::ExistingGroup, now)
             && let Some(members) = self.quorum_of_all(now, identity.incarnation(), peers)
         {
             let theirs = members.keys().filter_map(|name| peers.get(name));
@@ -167,29 +154,14 @@ impl Formation {
         incarnation: u64,
         peers: &Peers,
     ) -> Option<BTreeMap<NodeName, u64>> {
-        let fresh = || peers.iter().filter(|(_, peer)| peer.is_fresh(now, FRESH));
-        let free = fresh().filter(|(_, peer)| peer.standing == Some(Standing::Free));
+        let free = peers.iter().filter(|(name, peer)| {
+            self.admits(name) && peer.is_fresh(now, FRESH) && peer.standing == Some(Standing::Free)
+        });
         let mut all: BTreeMap<NodeName, u64> =
             free.map(|(name, peer)| (name.clone(), peer.incarnation)).collect();
         all.insert(self.name.clone(), incarnation);
-        match &self.members {
-            Members::Named(names) => {
-                all.retain(|name, _| names.contains(name));
-                (all.len() == names.len() && names.first() == Some(&self.name)).then_some(all)
-            }
-            Members::Sized(size) => {
-                // No second group is formed beside one that exists or is about to.
-                let groups =
-                    |standing| matches!(standing, Some(Standing::Member(_) | Standing::Pledged));
-                if fresh().any(|(_, peer)| groups(peer.standing)) {
-                    return None;
-                }
-                let size = *size as usize;
-                let chosen: BTreeMap<_, _> = all.into_iter().take(size).collect();
-                let first = chosen.keys().next() == Some(&self.name);
-                (first && chosen.len() == size).then_some(chosen)
-            }
-        }
+        let is_first = self.members.first() == Some(&self.name);
+        (is_first && all.len() == self.members.len()).then_some(all)
     }
 
     /// The forming to which this process invites, and the members that have not pledged.
@@ -211,8 +183,7 @@ impl Formation {
     ) -> Option<Body> {
         // The first invitation under an id was checked: only that forming is founded.
         let again = self.pledged_to(forming.id) == Some(&forming);
-        let free =
-            matches!(self.phase, Phase::Free) && !timers.is_running(Timer::ExistingGroup, now);
+        let free = matches!(self.phase, Phase::Free);
         let known = |(name, id): (NodeName, u64)| {
             let fresh = peers.get(&name).filter(|peer| peer.is_fresh(now, FRESH));
             fresh.is_none_or(|peer| peer.incarnation == id)
@@ -234,16 +205,13 @@ impl Formation {
         let me = members.get(&self.name) == Some(&incarnation);
         let distinct: BTreeSet<u64> = members.values().copied().collect();
         let distinct = distinct.len() == members.len() && !distinct.contains(&0);
-        let who = match &self.members {
-            Members::Named(names) => members.keys().eq(names.iter()) && names.first() == Some(from),
-            Members::Sized(_) => members.contains_key(from),
-        };
+        let who = members.keys().eq(&self.members) && self.members.first() == Some(from);
         complete && me && distinct && who && self.agrees(forming)
     }
 
     /// Warns if the group's bound of leases outside members is not that of this process.
     pub(super) fn compare_outside_max(&mut self, theirs: u64) {
-        let count = self.members.count();
+        let count = self.members.len();
         if theirs != self.outside_max_ms {
             self.reports.warn_of_options((count, theirs), (count, self.outside_max_ms));
         }
@@ -252,7 +220,7 @@ impl Formation {
     /// Leases outside members are safe only where every member that may lead keeps to the bound.
     fn agrees(&mut self, forming: &Forming) -> bool {
         let theirs = (forming.members.len(), forming.table.outside_max_ms);
-        let mine = (self.members.count(), self.outside_max_ms);
+        let mine = (self.members.len(), self.outside_max_ms);
         if theirs != mine {
             self.reports.warn_of_options(theirs, mine);
         }
@@ -262,26 +230,22 @@ impl Formation {
     /// Takes a pledge. Returns the forming once every member has pledged.
     pub(super) fn pledged(
         &mut self,
-        now: Instant,
         from: &NodeName,
         incarnation: u64,
         id: u128,
-        timers: &Timers,
     ) -> Option<Forming> {
         let Phase::Inviting { forming, pledged } = &mut self.phase else { return None };
         let member = named(forming).any(|(name, i)| name == *from && i == incarnation);
         if forming.id == id && member {
             pledged.insert(from.clone());
         }
-        self.complete(now, timers)
+        self.complete()
     }
 
-    /// The forming to which all members have pledged, unless another group was formed meanwhile.
-    pub(super) fn complete(&self, now: Instant, timers: &Timers) -> Option<Forming> {
+    /// The forming to which all members have pledged.
+    pub(super) fn complete(&self) -> Option<Forming> {
         let Phase::Inviting { forming, pledged } = &self.phase else { return None };
-        let is_complete = pledged.len() == forming.members.len();
-        let is_only = !timers.is_running(Timer::ExistingGroup, now);
-        (is_complete && is_only).then(|| forming.clone())
+        (pledged.len() == forming.members.len()).then(|| forming.clone())
     }
 }
 

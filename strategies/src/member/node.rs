@@ -24,8 +24,8 @@ use super::{
     formation::{Formation, PRESENCE_EVERY},
     group::{self, Group},
     identity::Identity,
-    options::{MemberOptions, Members, Timing},
-    peers::{FRESH, Peers},
+    options::{MemberOptions, Timing},
+    peers::Peers,
     timers::{Timer, Timers},
     transfers::Transfers,
     wire::{self, Body, RaftMessage, Standing, Times},
@@ -91,10 +91,6 @@ impl Node {
         let mut timers = Timers::default();
         for timer in [Timer::Presence, Timer::SilenceCheck] {
             timers.set(timer, now);
-        }
-        if matches!(options.members, Members::Sized(_)) {
-            // Processes that do not know of each other yet would form a group each.
-            timers.set(Timer::ExistingGroup, now.after(FRESH));
         }
         Self {
             identity: Identity::new(name.clone(), owner, seed),
@@ -198,9 +194,6 @@ impl Node {
     /// Takes over the members that the group has admitted or dropped since the last time.
     fn update_roster(&mut self, now: Instant) {
         let Some(group) = &self.group else { return };
-        if !group.roster().is_empty() {
-            self.formation.fix_members(group.roster().values());
-        }
         // A leader may be a member that the log of this one does not name yet.
         let leader = group.leader();
         self.outbox.forget(|id| group.roster().contains_key(&id) || leader == Some(id));

@@ -5,7 +5,7 @@ mod tests;
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use gaggle_channels::{NODE_NAME_BYTES_MAX, NodeName};
+use gaggle_channels::NodeName;
 use humantime::format_duration;
 
 use super::wire::Times;
@@ -33,41 +33,16 @@ const INVITATION_BYTES_MAX: usize = 160 + 100;
 /// Its bytes for a member besides the name: the name's length, the incarnation.
 const INVITED_BYTES_MAX: usize = 2 + 10;
 
-/// The members of a group.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Members {
-    /// Exactly these names; each runs once at a time, and a restarted one replaces its old
-    /// incarnation.
-    Named(BTreeSet<NodeName>),
-    /// Any this many processes that find each other over the channel; the first group that forms
-    /// fixes the names.
-    Sized(u32),
-}
-
 /// Names for people, with commas between them.
 pub(super) fn listed<'a>(names: impl IntoIterator<Item = &'a NodeName>) -> String {
     names.into_iter().map(NodeName::as_str).collect::<Vec<_>>().join(", ")
 }
 
-impl Members {
-    /// How many members the group has.
-    #[must_use]
-    pub(crate) fn count(&self) -> usize {
-        match self {
-            Self::Named(names) => names.len(),
-            Self::Sized(size) => *size as usize,
-        }
-    }
-
-    /// How long a frame can be that invites them all to form a group: one body, which is never cut.
-    /// Where that fits, a presence that lists them fits as well.
-    fn invitation_bytes(&self) -> usize {
-        let names = match self {
-            Self::Named(names) => names.iter().map(|name| name.as_str().len()).sum(),
-            Self::Sized(_) => self.count() * NODE_NAME_BYTES_MAX,
-        };
-        INVITATION_BYTES_MAX + self.count() * INVITED_BYTES_MAX + names
-    }
+/// How long a frame can be that invites all members to form a group: one body, which is never cut.
+/// Where that fits, a presence that lists them fits as well.
+fn invitation_bytes(members: &BTreeSet<NodeName>) -> usize {
+    let names: usize = members.iter().map(|name| name.as_str().len()).sum();
+    INVITATION_BYTES_MAX + members.len() * INVITED_BYTES_MAX + names
 }
 
 /// How a member of the Raft family is run.
@@ -87,7 +62,7 @@ impl Members {
 #[derive(Clone, Debug)]
 pub struct MemberOptions {
     pub(crate) cluster: String,
-    pub(crate) members: Members,
+    pub(crate) members: BTreeSet<NodeName>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) election_timeout: (Duration, Duration),
     pub(crate) heartbeat: Duration,
@@ -105,19 +80,9 @@ impl MemberOptions {
     /// A member of the group of exactly these names. The channel's own name is one of them.
     #[must_use]
     pub fn named(cluster: impl Into<String>, names: impl IntoIterator<Item = NodeName>) -> Self {
-        Self::new(cluster.into(), Members::Named(names.into_iter().collect()))
-    }
-
-    /// A member of a group of any `size` processes.
-    #[must_use]
-    pub fn sized(cluster: impl Into<String>, size: u32) -> Self {
-        Self::new(cluster.into(), Members::Sized(size))
-    }
-
-    fn new(cluster: String, members: Members) -> Self {
         Self {
-            cluster,
-            members,
+            cluster: cluster.into(),
+            members: names.into_iter().collect(),
             clock: Arc::new(BootClock),
             election_timeout: defaults::ELECTION_TIMEOUT,
             heartbeat: defaults::HEARTBEAT,
@@ -201,17 +166,14 @@ impl MemberOptions {
     pub(crate) fn validate(&self, name: &NodeName, frame_limit: usize) -> Result<(), Error> {
         let ms = Duration::from_millis;
         let (heartbeat, (min, max)) = (self.heartbeat, self.election_timeout);
-        let (cluster, count) = (self.cluster.len(), self.members.count());
-        let bytes = self.members.invitation_bytes();
+        let (cluster, count) = (self.cluster.len(), self.members.len());
+        let bytes = invitation_bytes(&self.members);
         let outside = self.outside_max.unwrap_or(DURATION_MAX);
         check_span("heartbeat", heartbeat, HEARTBEAT.0, HEARTBEAT.1)?;
         check_span("outside_max", outside, ms(1), DURATION_MAX)?;
         check_span("request_timeout", self.request_timeout, ms(1), ms(3_600_000))?;
         check_span("busy_poll", self.busy_poll, Duration::ZERO, BUSY_POLL_MAX)?;
-        let (is_named, names) = match &self.members {
-            Members::Named(names) => (names.contains(name), format!("one of {}", listed(names))),
-            Members::Sized(_) => (true, String::new()),
-        };
+        let names = format!("one of {}", listed(&self.members));
         let limit = format!("the channel's frame of {frame_limit} bytes");
         let has_name = (1..=CLUSTER_NAME_BYTES_MAX).contains(&cluster);
         let elects = min >= heartbeat.saturating_mul(3) && max >= min.saturating_add(heartbeat);
@@ -228,7 +190,7 @@ impl MemberOptions {
         let rules = [
             ("cluster", has_name, format!("{cluster} bytes"), "1 to 64 bytes"),
             ("members", (1..=MEMBERS_MAX).contains(&count), count.to_string(), "1 to 31 members"),
-            ("name", is_named, name.to_string(), names.as_str()),
+            ("name", self.members.contains(name), name.to_string(), names.as_str()),
             (
                 "members",
                 bytes <= frame_limit,

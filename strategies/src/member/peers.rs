@@ -13,9 +13,6 @@ use gaggle_channels::NodeName;
 use super::wire::{Presence, Process, Standing, Times};
 use crate::Instant;
 
-/// Processes remembered by name: a nameless cluster hears every sender, and strangers must cost
-/// bounded memory. More are ignored until others are silent.
-const PEERS_MAX: usize = 1024;
 /// A process takes part in a forming, or is taken into a group, if it was heard within this long.
 pub(super) const FRESH: Duration = Duration::from_millis(500);
 /// For this long the known incarnation of a name may reply, before another process takes the name.
@@ -37,7 +34,7 @@ pub(super) struct Peer {
     pub(super) incarnation: u64,
     pub(super) standing: Option<Standing>,
     pub(super) last_token: u64,
-    /// The names that its options list as members; none in a nameless cluster.
+    /// The names that its options list as members.
     pub(super) members: BTreeSet<NodeName>,
     /// `None` until it has sent them.
     pub(super) times: Option<Times>,
@@ -114,11 +111,6 @@ impl Peers {
         known.map(|(name, peer)| (name.clone(), peer.incarnation))
     }
 
-    /// Forgets processes that were silent for `ttl` (nameless clusters see many).
-    pub(super) fn forget_silent(&mut self, now: Instant, ttl: Duration) {
-        self.by_name.retain(|_, peer| now.since(peer.last_heard_at) < ttl);
-    }
-
     /// A frame of `incarnation` arrived.
     pub(super) fn record_frame(&mut self, now: Instant, name: &NodeName, incarnation: u64) {
         if let Some(peer) = self.by_name.get_mut(name)
@@ -145,8 +137,8 @@ impl Peers {
         }
     }
 
-    /// Takes a presence; `None` when too many others are known. `to_me`: the frame was addressed to
-    /// this incarnation of ours, so its echo is for it and not an earlier one.
+    /// Takes a presence. `to_me`: the frame was addressed to this incarnation of ours, so its echo
+    /// is for it and not an earlier one.
     pub(super) fn presence(
         &mut self,
         now: Instant,
@@ -155,29 +147,26 @@ impl Peers {
         presence: &Presence,
         to_me: bool,
         is_member: impl Fn(u64) -> bool,
-    ) -> Option<Reply> {
-        if self.by_name.len() >= PEERS_MAX && !self.by_name.contains_key(name) {
-            return None;
-        }
+    ) -> Reply {
         let peer = self.by_name.entry(name.clone()).or_default();
         if peer.incarnation == 0 {
             peer.last_heard_at = now;
         }
         if peer.incarnation == incarnation {
-            return Some(peer.take_presence(now, presence, to_me));
+            return peer.take_presence(now, presence, to_me);
         }
         // Takeovers of a name are decided one after the other.
         let is_busy = |suspect: &Suspect| {
             suspect.incarnation != incarnation && now.since(suspect.last_heard_at) < RIVAL_PATIENCE
         };
         if peer.suspect.as_ref().is_some_and(is_busy) {
-            return Some(Reply::of(false, false));
+            return Reply::of(false, false);
         }
         if let Some(suspect) = peer.suspect.take_if(|s| s.incarnation == incarnation) {
-            return Some(peer.take_suspect_presence(now, suspect, presence, to_me, is_member));
+            return peer.take_suspect_presence(now, suspect, presence, to_me, is_member);
         }
         self.challenges += 2;
-        Some(peer.begin_to_suspect(now, incarnation, presence, self.challenges))
+        peer.begin_to_suspect(now, incarnation, presence, self.challenges)
     }
 
     /// The challenge and echo for a presence to this incarnation of `name`. `ask` generates a fresh

@@ -72,7 +72,7 @@ pub(super) struct Presence {
     /// The latest challenge seen from the receiver.
     pub(super) echo: u64,
     pub(super) process: Process,
-    /// The names that its options list as members; none in a nameless cluster.
+    /// The names that its options list as members.
     pub(super) members: Vec<String>,
     pub(super) times: Times,
 }

@@ -288,20 +288,11 @@ impl World {
         };
         let outputs: Vec<Output> = process.core.outputs().collect();
         for Frame { to, bytes } in frames {
-            match to {
-                // A channel that finds processes by name reaches all that run under it.
-                Some(to) => {
-                    self.send(name, to.as_str(), &bytes);
-                    let twin = format!("{to}'");
-                    if self.nodes.contains_key(&twin) {
-                        self.send(name, &twin, &bytes);
-                    }
-                }
-                None => {
-                    for to in self.nodes.keys().cloned().collect::<Vec<_>>() {
-                        self.send(name, &to, &bytes);
-                    }
-                }
+            self.send(name, to.as_str(), &bytes);
+            // A channel that finds processes by name reaches all that run under it.
+            let twin = format!("{to}'");
+            if self.nodes.contains_key(&twin) {
+                self.send(name, &twin, &bytes);
             }
         }
         for output in outputs {
@@ -394,8 +385,7 @@ impl World {
         let now = self.now;
         self.node(to).receive(now, &name_of(from), frame);
         let frames = self.turn(to).into_iter();
-        let replies =
-            frames.filter(|frame| frame.to.as_ref().is_some_and(|to| to.as_str() == from));
+        let replies = frames.filter(|frame| frame.to.as_str() == from);
         replies.filter_map(|frame| Some(wire::decode(&frame.bytes).ok()?.1)).flatten().collect()
     }
 }

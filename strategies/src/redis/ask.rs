@@ -2,7 +2,7 @@
 
 use std::{pin::pin, time::Duration};
 
-use gaggle_channels::reply_limit::{HANDSHAKE_BYTES_MAX, Limited, ReplyLimit};
+use gaggle_channels::internal::reply_limit::{HANDSHAKE_BYTES_MAX, Limited, ReplyLimit};
 use redis::{
     AsyncConnectionConfig, ConnectionAddr, RedisConnectionInfo, RedisResult, Value,
     aio::MultiplexedConnection,

@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use gaggle_channels::net::HEAD_START;
+use gaggle_channels::internal::net::HEAD_START;
 use redis::Cmd;
 use tokio::task::unconstrained;
 

@@ -4,7 +4,7 @@ use std::{future::Future, io, net::SocketAddr, pin::Pin, sync::Arc, time::Durati
 
 #[cfg(feature = "tls")]
 use gaggle_channels::tls::TlsClient;
-use gaggle_channels::{net::LookUps, redis_error::io_reason};
+use gaggle_channels::{internal::net::LookUps, internal::redis_error::io_reason};
 use redis::ConnectionAddr;
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use gaggle_channels::redis_error::{Attempt, NO_RESP3, is_passing, reason};
+use gaggle_channels::internal::redis_error::{Attempt, NO_RESP3, is_passing, reason};
 use humantime::format_duration;
 use redis::{RedisError, ServerError};
 
@@ -208,7 +208,7 @@ impl Refusal {
 /// Sorts an error of the client library that ended an attempt to connect.
 pub(super) fn of_attempt(address: String, error: &RedisError) -> ConnectionError {
     #[cfg(feature = "tls")]
-    if gaggle_channels::redis_error::is_of_tls(error) {
+    if gaggle_channels::internal::redis_error::is_of_tls(error) {
         return ConnectionError::TlsRefused { address, reason: reason(error) };
     }
     match Attempt::of(error) {

@@ -1,7 +1,7 @@
 //! The first commands on a connection: whether the server can hold locks, and what time it has.
 
 use futures_util::future::join_all;
-use gaggle_channels::redis_error::reason;
+use gaggle_channels::internal::redis_error::reason;
 use redis::{Cmd, RedisConnectionInfo, Value, aio::MultiplexedConnection};
 
 use super::{

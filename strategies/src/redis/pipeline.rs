@@ -11,8 +11,8 @@ use std::{
 };
 
 use gaggle_channels::{
-    redis_error::reason,
-    reply_limit::{HANDSHAKE_BYTES_MAX, Limited, ReplyLimit, TOO_LONG},
+    internal::redis_error::reason,
+    internal::reply_limit::{HANDSHAKE_BYTES_MAX, Limited, ReplyLimit, TOO_LONG},
 };
 use redis::{
     AsyncConnectionConfig, Cmd, PushInfo, PushKind, RedisResult, Value, aio::MultiplexedConnection,

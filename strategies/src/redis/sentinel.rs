@@ -2,7 +2,7 @@
 
 use std::{io, time::Duration};
 
-use gaggle_channels::redis_error::{Attempt, NO_RESP3, reason};
+use gaggle_channels::internal::redis_error::{Attempt, NO_RESP3, reason};
 use humantime::format_duration;
 use redis::{ConnectionAddr, RedisConnectionInfo, Value};
 

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
+use gaggle_channels::internal::url::check_login;
 #[cfg(feature = "tls")]
 use gaggle_channels::tls::TlsFiles;
-use gaggle_channels::url::check_login;
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _};
 
 use super::sentinel::Sentinels;

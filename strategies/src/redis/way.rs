@@ -1,6 +1,6 @@
 //! The way to a server: directly, by Sentinels or in a Cluster, over TLS or not.
 
-use gaggle_channels::net::LookUps;
+use gaggle_channels::internal::net::LookUps;
 #[cfg(feature = "tls")]
 use gaggle_channels::{ChannelError, tls::TlsClient};
 use redis::{ConnectionAddr, ConnectionInfo, ProtocolVersion, RedisConnectionInfo};

@@ -12,7 +12,7 @@ use super::Formation;
 use crate::{
     Instant,
     member::{
-        options::{Members, listed},
+        options::listed,
         peers::{FRESH, Peers},
         wire::DecodeError,
     },
@@ -131,7 +131,7 @@ impl Formation {
         name: &NodeName,
         peers: &Peers,
     ) -> Option<Difference> {
-        let Members::Named(here) = &self.members else { return None };
+        let here = &self.members;
         let there = &peers.get(name)?.members;
         (!there.is_empty() && there != here).then(|| Difference::between(here, there))
     }
@@ -140,14 +140,8 @@ impl Formation {
     fn missing(&self, now: Instant, peers: &Peers) -> String {
         let is_connected =
             |name: &NodeName| peers.get(name).is_some_and(|peer| peer.is_fresh(now, FRESH));
-        let names = match &self.members {
-            Members::Named(names) => names,
-            Members::Sized(size) => {
-                let connected = peers.iter().filter(|(name, _)| is_connected(name)).count() + 1;
-                return format!("{size} processes, {connected} connected");
-            }
-        };
-        let others: Vec<&NodeName> = names.iter().filter(|name| **name != self.name).collect();
+        let others: Vec<&NodeName> =
+            self.members.iter().filter(|name| **name != self.name).collect();
         let all_connected = others.iter().all(|name| is_connected(name));
         // Names in a row with one cause share it.
         let mut causes: Vec<(String, Vec<&NodeName>)> = Vec::new();
@@ -212,10 +206,9 @@ impl Formation {
 
     /// Warns of a process that this cluster does not admit, once for each name.
     pub(in crate::member) fn warn_of_stranger(&mut self, name: &NodeName) {
-        let Members::Named(names) = &self.members else { return };
         let strangers = &mut self.reports.strangers;
         if strangers.len() < WARNED_MAX && strangers.insert(name.clone()) {
-            tracing::warn!(%name, members = %listed(names), "a process is not in the set of members");
+            tracing::warn!(%name, members = %listed(&self.members), "a process is not in the set of members");
         }
     }
 }

@@ -6,8 +6,8 @@ fn name(text: &str) -> NodeName {
     NodeName::new(text).unwrap()
 }
 
-fn named_abc() -> Members {
-    Members::Named([name("a"), name("b"), name("c")].into())
+fn named_abc() -> BTreeSet<NodeName> {
+    [name("a"), name("b"), name("c")].into()
 }
 
 /// What `a` sends `b`, whose incarnation is 2.
@@ -19,7 +19,7 @@ fn proper() -> Forming {
 }
 
 /// Whether `b` pledges to it.
-fn pledges(members: &Members, from: &str, change: impl FnOnce(&mut Forming)) -> bool {
+fn pledges(members: &BTreeSet<NodeName>, from: &str, change: impl FnOnce(&mut Forming)) -> bool {
     let outside_max_ms = proper().table.outside_max_ms;
     let mut formation = Formation::new(name("b"), members.clone(), outside_max_ms);
     let mut forming = proper();
@@ -88,32 +88,20 @@ fn resting_process_does_not_pledge() {
 }
 
 #[test]
-fn nameless_process_pledges_by_size() {
-    assert!(pledges(&Members::Sized(3), "a", |_| {}));
-    assert!(pledges(&Members::Sized(3), "c", |_| {}));
-    assert!(!pledges(&Members::Sized(3), "d", |_| {}));
-    assert!(!pledges(&Members::Sized(2), "a", |_| {}));
-    assert!(!pledges(&Members::Sized(4), "a", |_| {}));
-}
-
-#[test]
 fn uninvited_pledge_does_not_count() {
     let mut formation = Formation::new(name("a"), named_abc(), 0);
-    let (now, mut timers) = (Instant::default(), Timers::default());
     let pledged = BTreeSet::from([name("a"), name("c")]);
     formation.phase = Phase::Inviting { forming: proper(), pledged };
-    assert!(formation.pledged(now, &name("b"), 2, 8, &timers).is_none(), "to another forming");
-    assert!(formation.pledged(now, &name("b"), 5, 9, &timers).is_none(), "another incarnation");
-    assert!(formation.pledged(now, &name("d"), 2, 9, &timers).is_none(), "another process");
-    timers.set(Timer::ExistingGroup, now.after(FRESH));
-    assert!(formation.pledged(now, &name("b"), 2, 9, &timers).is_none(), "beside another group");
-    timers.stop(Timer::ExistingGroup);
-    assert_eq!(formation.complete(now, &timers).map(|forming| forming.id), Some(9));
+    assert!(formation.pledged(&name("b"), 2, 8).is_none(), "to another forming");
+    assert!(formation.pledged(&name("b"), 5, 9).is_none(), "another incarnation");
+    assert!(formation.pledged(&name("d"), 2, 9).is_none(), "another process");
+    assert!(formation.complete().is_none());
+    let founded = formation.pledged(&name("b"), 2, 9);
+    assert_eq!(founded.map(|forming| forming.id), Some(9));
 }
 
 #[test]
 fn named_cluster_admits_its_names_alone() {
     let formation = Formation::new(name("b"), named_abc(), 0);
     assert!(formation.admits(&name("c")) && !formation.admits(&name("d")));
-    assert!(Formation::new(name("b"), Members::Sized(3), 0).admits(&name("d")));
 }

@@ -8,10 +8,7 @@ use super::{
 };
 use crate::{
     limits::{HOST_BYTES_MAX, MEMBERS_MAX},
-    member::{
-        formation::REPORT_EVERY,
-        peers::{FRESH, Takeover},
-    },
+    member::{formation::REPORT_EVERY, peers::Takeover},
 };
 
 impl Node {
@@ -20,10 +17,6 @@ impl Node {
     pub fn receive(&mut self, now: Instant, from: &NodeName, frame: &[u8]) {
         match wire::decode(frame) {
             Ok((header, bodies)) if header.cluster == self.outbox.cluster() => {
-                // A broadcast comes back to its sender.
-                if header.from == self.identity.incarnation() {
-                    return;
-                }
                 if header.from == 0 || from == self.identity.name() {
                     self.frames_dropped += 1;
                     return;
@@ -71,8 +64,7 @@ impl Node {
                 }
             }
             Body::Pledge { forming } => {
-                let (them, timers) = (header.from, &self.timers);
-                if let Some(forming) = self.formation.pledged(now, from, them, forming, timers) {
+                if let Some(forming) = self.formation.pledged(from, header.from, forming) {
                     self.found(now, &forming, true);
                 }
             }
@@ -176,17 +168,9 @@ impl Node {
             self.frames_dropped += 1;
             return;
         }
-        if matches!(presence.standing, Standing::Member(_)) && self.group.is_none() {
-            // A group that exists admits newcomers.
-            self.timers.set(Timer::ExistingGroup, now.after(FRESH));
-        }
         let to_me = header.to == self.identity.incarnation();
         let is_member = |id: u64| members.is_some_and(|members| members.contains_key(&id));
         let reply = self.peers.presence(now, from, header.from, presence, to_me, is_member);
-        let Some(reply) = reply else {
-            self.frames_dropped += 1;
-            return;
-        };
         // Where a name runs twice, each process receives the frames of both. A member of a group
         // replies to all of them, so that none is formed beside its own.
         let for_me = to_me || header.to == 0;

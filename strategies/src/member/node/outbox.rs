@@ -16,8 +16,8 @@ const BODIES_BYTES: usize = 1024;
 /// A frame to send.
 #[derive(Debug)]
 pub struct Frame {
-    /// Everyone, if `None`.
-    pub to: Option<NodeName>,
+    /// The receiver.
+    pub to: NodeName,
     /// The frame.
     pub bytes: Bytes,
 }
@@ -29,7 +29,7 @@ pub(super) struct Outbox {
     cluster: String,
     frame_limit: usize,
     names: BTreeMap<u64, NodeName>,
-    bodies: BTreeMap<(Option<NodeName>, u64), Bodies>,
+    bodies: BTreeMap<(NodeName, u64), Bodies>,
 }
 
 /// The encoded bodies for one receiver, one behind the other.
@@ -78,19 +78,15 @@ impl Outbox {
     /// Nothing is sent to an incarnation of unknown name: the engine will send again.
     pub(super) fn post(&mut self, incarnation: u64, body: &Body) {
         if let Some(name) = self.name_of(incarnation).cloned() {
-            self.put(Some(name), incarnation, body);
+            self.put(name, incarnation, body);
         }
     }
 
     pub(super) fn post_named(&mut self, name: &NodeName, incarnation: u64, body: &Body) {
-        self.put(Some(name.clone()), incarnation, body);
+        self.put(name.clone(), incarnation, body);
     }
 
-    pub(super) fn post_all(&mut self, body: &Body) {
-        self.put(None, 0, body);
-    }
-
-    fn put(&mut self, name: Option<NodeName>, incarnation: u64, body: &Body) {
+    fn put(&mut self, name: NodeName, incarnation: u64, body: &Body) {
         let empty = || Bodies { bytes: Vec::with_capacity(BODIES_BYTES), ends: Vec::new() };
         let bodies = self.bodies.entry((name, incarnation)).or_insert_with(empty);
         wire::encode_onto(&mut bodies.bytes, body);

@@ -1,14 +1,9 @@
 //! The status of a node, as users and other processes see it.
 
-use std::time::Duration;
-
 use gaggle_channels::NodeName;
 
 use super::{Body, Frame, Group, Instant, Node, PRESENCE_EVERY, Standing, Timer, wire};
-use crate::{MemberSizes, MemberStatus, member::options::Members};
-
-/// How long a nameless process is remembered.
-const REMEMBER: Duration = Duration::from_secs(60);
+use crate::{MemberSizes, MemberStatus};
 
 impl Node {
     /// Its place in the group.
@@ -66,17 +61,9 @@ impl Node {
         if !alone {
             return;
         }
-        let others: Vec<NodeName> = match self.formation.members() {
-            Members::Named(names) => {
-                names.iter().filter(|name| *name != self.identity.name()).cloned().collect()
-            }
-            Members::Sized(_) => {
-                self.peers.forget_silent(now, REMEMBER);
-                let body = self.presence(0, 0);
-                self.outbox.post_all(&body);
-                self.peers.iter().map(|(name, _)| name.clone()).collect()
-            }
-        };
+        let names = self.formation.members().iter();
+        let others: Vec<NodeName> =
+            names.filter(|name| *name != self.identity.name()).cloned().collect();
         for name in others {
             for incarnation in self.peers.incarnations(&name) {
                 self.post_presence(&name, incarnation, true);
@@ -92,10 +79,7 @@ impl Node {
     }
 
     pub(super) fn presence(&mut self, challenge: u64, echo: u64) -> Body {
-        let members = match self.formation.members() {
-            Members::Named(names) => names.iter().map(ToString::to_string).collect(),
-            Members::Sized(_) => Vec::new(),
-        };
+        let members = self.formation.members().iter().map(ToString::to_string).collect();
         Body::Presence(wire::Presence {
             seq: self.identity.next_presence(),
             standing: self.standing(),

@@ -31,7 +31,7 @@ impl Forger {
             let now = world.now;
             world.node(&leader).tick(now, 1);
             let frames = world.turn(&leader).into_iter();
-            let to_it = frames.filter(|f| f.to.as_ref().is_some_and(|to| to.as_str() == follower));
+            let to_it = frames.filter(|f| f.to.as_str() == follower);
             sent.extend(to_it.map(|frame| frame.bytes));
         }
         let (header, _) = wire::decode(&sent[0]).unwrap();

@@ -1,6 +1,6 @@
 //! How groups form, and who may belong to them.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::time::Duration;
 
 use gaggle_fixtures::Events;
 
@@ -28,46 +28,6 @@ fn forming_needs_a_pledge_of_all_names() {
     assert_eq!(world.status("a").group, None);
     world.start("c");
     world.run_until_ready();
-}
-
-/// Nothing proves that a process of another name replaces it, however long it is silent.
-#[test]
-fn nameless_group_keeps_its_names() {
-    let mut world = World::empty(MemberOptions::sized("test", 3));
-    ["p", "q", "r"].iter().for_each(|name| world.start(name));
-    world.run_until_ready();
-    world.kill("q");
-    world.start("s");
-    world.run(5_000);
-    assert_eq!(world.status("s").group, None);
-    world.start("q");
-    world.run_until(3_000, "the lost member's name votes again", |w| w.status("q").ready);
-    world.must_lock("q", "k", 1);
-}
-
-/// They would grant every key a second time.
-#[test]
-fn surplus_processes_form_no_group_of_their_own() {
-    for case in 0..18 {
-        let (size, latency, later) = (case % 3 + 1, [1, 20, 60][case as usize / 6], case % 2 == 0);
-        let mut world = World::empty(MemberOptions::sized("test", size));
-        world.latency = Duration::from_millis(latency);
-        let names = ["p", "q", "r", "s", "t", "u"];
-        let names = &names[..2 * size as usize];
-        let (first, surplus) = names.split_at(size as usize);
-        first.iter().for_each(|name| world.start(name));
-        if later {
-            world.run_until_ready();
-        }
-        surplus.iter().for_each(|name| world.start(name));
-        world.run_until(5_000, "a group", |w| first.iter().any(|name| w.status(name).ready));
-        for _ in 0..300 {
-            world.run(10);
-            let groups = names.iter().filter_map(|name| world.status(name).group);
-            let groups: BTreeSet<_> = groups.collect();
-            assert_eq!(groups.len(), 1, "size {size}, {latency} ms, later: {later}");
-        }
-    }
 }
 
 #[test]
@@ -208,15 +168,4 @@ fn another_outside_max_is_named_to_the_caller() {
         }
         reply => panic!("{reply:?}"),
     }
-}
-
-#[test]
-fn nameless_processes_of_other_sizes_are_warned_of() {
-    let (events, _recording) = Events::of_thread();
-    let mut world = World::empty(MemberOptions::sized("test", 3));
-    ["a", "c"].iter().for_each(|name| world.start(name));
-    world.change_options(|_| MemberOptions::sized("test", 4));
-    world.start("b");
-    world.run(5_000);
-    assert_eq!(events.with("members differ in size").len(), 1, "at b: {events:?}");
 }

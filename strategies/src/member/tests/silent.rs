@@ -28,10 +28,6 @@ impl<F: Fn() -> Option<Received> + Send + Sync + 'static> Channel for Silent<F> 
         Ok(())
     }
 
-    fn broadcast(&self, _: Bytes) -> Result<(), ChannelError> {
-        Ok(())
-    }
-
     async fn receive(&self) -> Option<Received> {
         pending().await
     }

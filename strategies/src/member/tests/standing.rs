@@ -104,7 +104,7 @@ impl Visitor {
         self.said += 1;
         let (seq, echo) = (self.said, self.echo);
         let process = wire::Process { id: self.incarnation, ..wire::Process::default() };
-        let (members, times) = (Vec::new(), MemberOptions::sized("test", 1).times());
+        let (members, times) = (Vec::new(), MemberOptions::named("test", []).times());
         let presence = Presence {
             seq,
             standing,

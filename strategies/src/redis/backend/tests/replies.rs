@@ -1,7 +1,7 @@
 //! Goal: each reply and push becomes its event, and the commands of a turn are sent together.
 //! Method: as of its parent.
 
-use gaggle_channels::reply_limit::REPLY_BYTES_MAX;
+use gaggle_channels::internal::reply_limit::REPLY_BYTES_MAX;
 use gaggle_fixtures::Events;
 
 use super::*;

@@ -9,7 +9,7 @@ use std::{
 /// The process in which this value was made. A fork copies the value.
 ///
 /// ```
-/// use gaggle_channels::process::Opener;
+/// use gaggle_channels::internal::process::Opener;
 ///
 /// assert!(Opener::this_process().is_this_process());
 /// ```

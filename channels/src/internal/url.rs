@@ -13,7 +13,7 @@ const SEVERAL_LOGINS: &str = "a login stands once, before the first host: write 
 /// have no login before a host.
 ///
 /// ```
-/// use gaggle_channels::url::check_login;
+/// use gaggle_channels::internal::url::check_login;
 ///
 /// assert_eq!(check_login("redis://u:pass%3Fword@127.0.0.1"), Ok(()));
 /// assert!(check_login("redis://u:pass?word@127.0.0.1").is_err());

@@ -50,7 +50,7 @@ impl ReplyLimit {
 /// A stream that fails once the limit is reached.
 ///
 /// ```
-/// use gaggle_channels::reply_limit::{Limited, ReplyLimit};
+/// use gaggle_channels::internal::reply_limit::{Limited, ReplyLimit};
 /// use tokio::io::AsyncReadExt;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
