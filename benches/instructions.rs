@@ -22,7 +22,7 @@ use async_trait::async_trait;
 use futures_util::FutureExt as _;
 use gaggle::{
     Capabilities, Clock, Error, Inspection, KeyedMutex, Lock, LockOptions, Locker,
-    strategies::{clock::TokioClock, implement::LossWatch, testing::decoders},
+    strategies::{clock::TokioClock, implement::LossWatch},
 };
 use metrics_util::debugging::DebuggingRecorder;
 use table::Path;
@@ -36,14 +36,13 @@ const FUNCTION: &str = "*instructions*measured*";
 /// Prepares a path.
 type Prepare = fn() -> Path;
 
-const PATHS: [(&str, Prepare); 9] = [
+const PATHS: [(&str, Prepare); 8] = [
     ("table: lock and unlock", || table::pairs(0)),
     ("table: lock and unlock beside 10,000 keys", || table::pairs(10_000)),
     ("table: queue behind a holder", || table::queue(1000)),
     ("table: unlock and hand-off", || table::hand_off(1000)),
     ("table: snapshot and restore, a key", || table::snapshot(500)),
     ("table: end leases, a key", || table::expire(500)),
-    ("codec: decode, encode and decode", codec),
     ("url: parse", url),
     ("metrics: a grant and an unlock", metrics),
 ];
@@ -136,17 +135,6 @@ fn count(path: &str) -> f64 {
     assert!(collected > 0.0, "{path}: callgrind did not see {FUNCTION}");
     let steps: f64 = String::from_utf8_lossy(&output.stdout).trim().parse().unwrap();
     collected / steps
-}
-
-fn codec() -> Path {
-    let examples = decoders::examples();
-    let bytes: usize = examples.iter().map(Vec::len).sum();
-    let path = move || {
-        let taken: u32 = examples.iter().map(|example| decoders::feed(example)).sum();
-        assert!(taken > 0);
-    };
-    // By the byte: how many examples there are is no matter of speed.
-    (Box::new(path), bytes as u64)
 }
 
 fn url() -> Path {

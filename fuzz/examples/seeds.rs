@@ -14,14 +14,10 @@ const URLS: [&str; 5] = [
 fn main() -> std::io::Result<()> {
     let folder: PathBuf = env::args_os().nth(1).map_or_else(|| "corpus/frames".into(), Into::into);
     fs::create_dir_all(&folder)?;
-    let mut seeds = gaggle_strategies::testing::decoders::examples();
-    seeds.extend([
-        b"gaggle\x01node".to_vec(),
-        b"\0\0\0\x03\x01ab\0\0\0\x01\0".to_vec(),
-        b"\x01\x01aframe".to_vec(),
+    let seeds = [
         br#"{"key":"k","nonce":"00000000-0000-0000-0000-0000000000aa","fencing_token":7}"#.to_vec(),
         [&b"\x01k\x10"[..], &[7; 16], &[9]].concat(),
-    ]);
+    ];
     let decoders = seeds.into_iter().map(|seed| [vec![0], seed].concat());
     let urls = URLS.iter().map(|url| [b"\x02", url.as_bytes()].concat());
     // Nothing is nearer to a hostile act than any other: bytes that repeat begin everywhere.

@@ -1,18 +1,18 @@
-//! Every decoder, and a cluster of live nodes behind the member's.
+//! Bytes from the network, and from files, through the public entrances.
 //!
-//! The first byte chooses. Bytes for the decoders go to all of them: rubbish for one is
-//! nearly valid for another, and a committed input in one format is a start for its neighbours. The
-//! formats of members are dense (any few bytes are a valid beginning), so mutation builds values as
-//! well as a generator would.
+//! The first byte chooses.
 //!
-//! - *Never panic*: as it stands.
-//! - *Never allocate out of proportion*: all that the decoders and the round trip allocate
-//!   together, freed or not, stays below a fixed sum and a multiple of the input's length.
-//! - *`decode(encode(x)) == x`*: for each `x` that any bytes decode to.
-//! - *Live nodes*: one to three real ones form in virtual time; then come calls, faults, and frames
-//!   that are forged, altered, sent again, or rubbish. No node panics, and every table stays whole.
+//! - *Members*: one to three form a group in virtual time; then come calls, restarts, and frames
+//!   that are altered, sent again, sent in another's name, or rubbish. No member panics, and every
+//!   table stays whole.
+//! - *Redis*: a server that replies by hostile bytes from some reply on. No client panics.
+//! - *Locks and URLs*: what decodes comes back from its own encoding, no message shows a password,
+//!   and no more is allocated than a fixed sum and a multiple of the input's length.
 
-use gaggle_strategies::{Lock, testing::decoders::Hostilities};
+mod server;
+
+use gaggle_lab::simulator::{Hostilities, attack};
+use gaggle_strategies::Lock;
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
 #[global_allocator]
@@ -30,12 +30,14 @@ const SECRET: &str = "Xq7Zr2Vw9Kp4Nt6B";
 /// The target that the first byte of an input chooses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Input<'a> {
-    /// For every decoder of bytes.
-    Decoders(&'a [u8]),
+    /// For the decoders of locks.
+    Locks(&'a [u8]),
     /// For the parser of URLs.
     Url(&'a [u8]),
-    /// For live nodes.
-    Cluster(&'a [u8]),
+    /// For members of a group.
+    Members(&'a [u8]),
+    /// For a client of Redis.
+    Redis(&'a [u8]),
 }
 
 impl<'a> Input<'a> {
@@ -43,10 +45,11 @@ impl<'a> Input<'a> {
     #[must_use]
     pub fn decode(data: &'a [u8]) -> Self {
         match data.split_first() {
-            Some((choice, rest)) if choice % 4 == 1 => Self::Cluster(rest),
+            Some((choice, rest)) if choice % 4 == 1 => Self::Members(rest),
             Some((choice, rest)) if choice % 4 == 2 => Self::Url(rest),
-            Some((_, rest)) => Self::Decoders(rest),
-            None => Self::Decoders(&[]),
+            Some((choice, rest)) if choice % 4 == 3 => Self::Redis(rest),
+            Some((_, rest)) => Self::Locks(rest),
+            None => Self::Locks(&[]),
         }
     }
 
@@ -57,47 +60,39 @@ impl<'a> Input<'a> {
     /// See [`frames`](fn@crate::frames).
     pub fn run(self) {
         match self {
-            Self::Decoders(bytes) => {
-                decoders(bytes);
+            Self::Locks(bytes) => {
+                in_proportion(bytes, lock_as_text);
+                in_proportion(bytes, lock_as_bytes);
             }
-            Self::Url(bytes) => in_proportion(bytes, ALLOCATED_MAX, url),
-            Self::Cluster(bytes) => {
-                let _: Hostilities = gaggle_strategies::testing::decoders::live_cluster(bytes);
+            Self::Url(bytes) => in_proportion(bytes, url),
+            Self::Members(bytes) => {
+                let _: Hostilities = attack(bytes);
             }
+            Self::Redis(bytes) => server::reply_by(bytes),
         }
     }
 }
 
-fn in_proportion<T>(bytes: &[u8], base: usize, decode: impl Fn(&[u8]) -> T) -> T {
+fn in_proportion(bytes: &[u8], decode: impl Fn(&[u8])) {
     let region = Region::new(ALLOCATOR);
-    let result = decode(bytes);
+    decode(bytes);
     let stats = region.change();
     let allocated = stats.bytes_allocated + stats.bytes_reallocated.unsigned_abs();
-    let limit = base + ALLOCATED_PER_BYTE_MAX * bytes.len();
+    let limit = ALLOCATED_MAX + ALLOCATED_PER_BYTE_MAX * bytes.len();
     assert!(allocated <= limit, "{allocated} bytes allocated for {} bytes", bytes.len());
-    result
 }
 
-/// Feeds every decoder of bytes. Returns how many took them.
-pub fn decoders(bytes: &[u8]) -> u32 {
-    in_proportion(bytes, ALLOCATED_MAX, gaggle_strategies::testing::decoders::feed)
-        + u32::from(in_proportion(bytes, ALLOCATED_MAX, lock_as_text))
-        + u32::from(in_proportion(bytes, ALLOCATED_MAX, lock_as_bytes))
-}
-
-fn lock_as_text(bytes: &[u8]) -> bool {
-    let Ok(lock) = serde_json::from_slice::<Lock>(bytes) else { return false };
+fn lock_as_text(bytes: &[u8]) {
+    let Ok(lock) = serde_json::from_slice::<Lock>(bytes) else { return };
     assert_eq!(lock.deadline(), None, "a deadline does not travel");
     let again = serde_json::to_string(&lock).expect("a lock serialises");
     assert_eq!(serde_json::from_str::<Lock>(&again).expect("it is one of ours"), lock);
-    true
 }
 
-fn lock_as_bytes(bytes: &[u8]) -> bool {
-    let Ok(lock) = postcard::from_bytes::<Lock>(bytes) else { return false };
+fn lock_as_bytes(bytes: &[u8]) {
+    let Ok(lock) = postcard::from_bytes::<Lock>(bytes) else { return };
     let again = postcard::to_allocvec(&lock).expect("a lock serialises");
     assert_eq!(postcard::from_bytes::<Lock>(&again), Ok(lock));
-    true
 }
 
 /// Parses a URL, then the same with a password in it, which no message may show.

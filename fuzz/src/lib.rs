@@ -3,7 +3,7 @@
 //! | target | decodes | compares |
 //! |---|---|---|
 //! | [`consistency`](fn@consistency) | calls, time and faults | the outcomes on all strategies |
-//! | [`frames`](fn@frames) | bytes for decoders or a live cluster | decoded values, re-encoded |
+//! | [`frames`](fn@frames) | bytes for decoders, members or a client | decoded values, re-encoded |
 //! | [`lock_table`](fn@lock_table) | commands with stamps | the lock table with its reference |
 //!
 //! `cargo +nightly fuzz run lock_table` searches; `cargo test` in this folder replays the
@@ -27,12 +27,12 @@ pub fn consistency(data: &[u8]) {
     }
 }
 
-/// Feeds every decoder, or a cluster of live nodes. See the [module](mod@frames).
+/// Feeds decoders, the members of a group, or a client of Redis. See the [module](mod@frames).
 ///
 /// # Panics
 ///
 /// When a decoder panics, allocates out of proportion, or does not give back what its own encoding
-/// holds; when a node panics or its table is broken.
+/// holds; when a member or a client panics, or a member's table is broken.
 pub fn frames(data: &[u8]) {
     frames::Input::decode(data).run();
 }

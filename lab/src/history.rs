@@ -1,14 +1,9 @@
 //! The history checker: finds replies to clients that no correct lock would give.
 //!
 //! A [`History`] holds calls with the times of invocations and replies, on one clock (that of
-//! a simulator or of one host). [`check`] looks for violations in two ways:
-//!
-//! 1. **Intervals.** Rules for every order of the operations: certain holds do not overlap, tokens
-//!    rise, a nonce is granted once ([`Rule`] lists all). Costs a sort, whatever the contention.
-//! 2. **A search** (Wing and Gong, with Lowe's memory) for *some* order in which a
-//!    [model](ModelKind) replies as the lock did. It also finds wrong refusals and chains of
-//!    consequences. A search that exceeds its budget is [`Undecided`], is counted, and is not a
-//!    pass. Keys with violations of the first kind are not searched.
+//! a simulator or of one host). [`check`] searches (Wing and Gong, with Lowe's memory) for *some*
+//! order in which a [model](ModelKind) replies as the lock did. A search that exceeds its budget is
+//! [`Undecided`], is counted, and is not a pass.
 //!
 //! # What must be in a history
 //!
@@ -22,13 +17,12 @@
 //! # Layout
 //!
 //! - `operation`, `record`: what a recorder sees. Malformed histories are refused.
-//! - `acquisition`: operations grouped by nonce. `interval`: the first way.
-//! - `timeline`, `model`, `search`, `explain`: the second.
+//! - `acquisition`: operations grouped by nonce.
+//! - `timeline`, `model`, `search`, `explain`: the search.
 //! - `report`: the result of a check.
 
 mod acquisition;
 mod explain;
-mod interval;
 mod model;
 mod operation;
 mod record;
@@ -41,8 +35,7 @@ use std::time::Duration;
 use gaggle_strategies::Drift;
 
 use self::{
-    acquisition::Acquisitions,
-    interval::Rules,
+    acquisition::Key,
     model::{Fenced, Leased, Queued},
     search::Verdict,
     timeline::Timeline,
@@ -65,58 +58,69 @@ pub struct Settings {
     /// (`Drift::from_ppm(0)`), which sees more, where deadlines are exact on the history's clock: a
     /// simulator that converts them, or processes of one host.
     pub drift: Drift,
-    /// Whether keys are searched on which the interval check found something; not by default, as
-    /// that costs most and adds little.
-    pub search_all: bool,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { budget: 2_000_000, drift: Drift::default(), search_all: false }
+        Self { budget: 2_000_000, drift: Drift::default() }
     }
 }
 
-/// Checks `history` against all of `models`: intervals first, then a search for each key and model.
+/// Checks `history` against all of `models`, key by key.
 #[must_use]
 pub fn check(history: &History, models: &[ModelKind], settings: &Settings) -> Report {
     let mut report = Report::new(history);
-    let acquisitions = Acquisitions::of(history, settings.drift);
-    report.keys = acquisitions.keys.len() as u64;
-    let rules = Rules::of(models);
-    for place in 0..acquisitions.keys.len() {
-        let found = interval::check(&acquisitions, place, rules);
-        let clean = found.total == 0;
-        report.add(found.total, found.kept);
-        if clean || settings.search_all {
-            search_key(&acquisitions, place, models, settings, &mut report);
+    for key in Key::all(history) {
+        report.keys += 1;
+        if models.iter().any(|model| *model != ModelKind::Fenced) {
+            check_deadlines(&key, &mut report);
+        }
+        let timeline = Timeline::of(&key, Duration::MAX, settings.drift);
+        for &model in models {
+            search_key(&key, &timeline, model, settings, &mut report);
         }
     }
     report
 }
 
+/// No deadline is later than the longest lease asked for so far, counted from the reply.
+fn check_deadlines(key: &Key<'_>, report: &mut Report) {
+    for acquisition in key.acquisitions() {
+        let mut longest = Duration::ZERO;
+        for operation in acquisition {
+            if let Call::Lock { duration, .. } | Call::Extend { duration } = operation.call {
+                longest = longest.max(duration);
+            }
+            if let (Some(completed), Outcome::Granted { until, .. } | Outcome::Extended { until }) =
+                (operation.completed, operation.outcome)
+                && until > completed.saturating_add(longest)
+            {
+                let (rule, operations) = (Rule::DeadlineTooLate, vec![operation.clone()]);
+                report.add(Violation { rule, key: key.name(), operations });
+            }
+        }
+    }
+}
+
 fn search_key(
-    acquisitions: &Acquisitions<'_>,
-    place: usize,
-    models: &[ModelKind],
+    key: &Key<'_>,
+    timeline: &Timeline,
+    model: ModelKind,
     settings: &Settings,
     report: &mut Report,
 ) {
-    let timeline = Timeline::of(acquisitions, place, Duration::MAX, settings.drift);
-    for &model in models {
-        let mut budget = settings.budget;
-        let verdict = search_as(model, &timeline, &mut budget);
-        report.searches += 1;
-        report.steps += settings.budget - budget;
-        let key = acquisitions.key(place);
-        match verdict {
-            Verdict::Legal => {}
-            Verdict::Illegal => {
-                let operations = explain::explain(acquisitions, place, model, settings);
-                let rule = Rule::Unexplained(model);
-                report.add(1, vec![Violation { rule, key, operations }]);
-            }
-            Verdict::Undecided => report.undecided.push(Undecided { key, model }),
+    let mut budget = settings.budget;
+    let verdict = search_as(model, timeline, &mut budget);
+    report.searches += 1;
+    report.steps += settings.budget - budget;
+    match verdict {
+        Verdict::Legal => {}
+        Verdict::Illegal => {
+            let operations = explain::explain(key, model, settings);
+            let rule = Rule::Unexplained(model);
+            report.add(Violation { rule, key: key.name(), operations });
         }
+        Verdict::Undecided => report.undecided.push(Undecided { key: key.name(), model }),
     }
 }
 

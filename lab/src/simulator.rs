@@ -23,6 +23,7 @@
 //! - `client`, `recorder`: users of the strategy, and what they observe.
 //! - `calls`: the history of all calls, which the [history checker](crate::history) checks.
 //! - `invariants`: the rules that must hold after every event, one a file.
+//! - `hostile`: an attacker that sends frames to members, for a fuzzer.
 //! - `coverage`: events that a batch must have reached, lest a silent fault looks like a pass.
 
 mod agenda;
@@ -38,6 +39,7 @@ mod executor;
 mod fault_schedule;
 mod faults;
 mod heal;
+mod hostile;
 mod invariants;
 mod life;
 mod machine;
@@ -61,6 +63,7 @@ mod world;
 pub use self::{
     batch::Batch,
     coverage::{Coverage, STANDSTILL},
+    hostile::{Hostilities, attack},
     plan::{Clocks, Plan},
     run::{Run, Settings, simulate},
     totals::Totals,

@@ -5,9 +5,7 @@
 
 mod history_support;
 
-use gaggle_lab::history::{
-    History, ModelKind::Leased, Operation, Refusal, Rule, Settings, VIOLATIONS_KEPT, check,
-};
+use gaggle_lab::history::{ModelKind::Leased, Operation, Refusal, Rule, VIOLATIONS_KEPT};
 use history_support::*;
 
 #[test]
@@ -36,10 +34,7 @@ fn explanation_ends_with_the_first_wrong_reply() {
 
 #[test]
 fn violations_are_counted_and_100_kept() {
-    let on = |key: &str, n: u32| Operation { key: key.into(), ..unlocked(n, n.into(), n.into()) };
-    let operations: Vec<Operation> =
-        (0..80).flat_map(|n| [on("one", n), on("other", 100 + n)]).collect();
-    let settings = Settings { search_all: false, ..exact() };
-    let report = check(&History::new(operations).unwrap(), &[Leased], &settings);
+    let on = |n: u32| Operation { key: format!("k{n}").into(), ..unlocked(n, n.into(), n.into()) };
+    let report = check_as(Leased, &(0..160).map(on).collect::<Vec<_>>());
     assert_eq!((report.violations_found, report.violations.len()), (160, VIOLATIONS_KEPT));
 }

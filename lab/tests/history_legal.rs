@@ -23,8 +23,7 @@ fn deadline_is_certain_less_the_drift() {
     let operations = [granted(1, 0, 100, 1, 1100), granted(2, 0, 1095, 2, 2000)];
     let history = History::new(operations.to_vec()).unwrap();
     for (ppm, passed) in [(0, false), (4_000, false), (5_000, true), (10_000, true)] {
-        let settings =
-            Settings { drift: Drift::from_ppm(ppm).unwrap(), search_all: true, ..exact() };
+        let settings = Settings { drift: Drift::from_ppm(ppm).unwrap(), ..exact() };
         for model in [Leased, Queued] {
             let report = check(&history, &[model], &settings);
             assert_eq!(report.passed(), passed, "{ppm} ppm: {report}");

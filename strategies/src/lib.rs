@@ -89,7 +89,7 @@ mod random;
 pub mod redis;
 pub mod status;
 mod sync;
-#[cfg(any(test, feature = "testing"))]
+#[cfg(feature = "testing")]
 pub mod testing;
 mod wait;
 

@@ -20,7 +20,7 @@ use crate::{
     check_request,
     deadline::check_lasting,
     extended,
-    lock_table::{Command, TableConfig},
+    lock_table::{Command, Sizes, TableConfig},
     wait::whole_ms,
 };
 
@@ -90,10 +90,8 @@ impl Local {
     }
 
     /// How much the table holds.
-    #[cfg(any(test, feature = "testing"))]
     #[must_use]
-    pub fn sizes(&self) -> crate::lock_table::Sizes {
-        use crate::lock_table::Sizes;
+    pub fn sizes(&self) -> Sizes {
         self.shards.each().fold(Sizes::default(), |mut all, mut access| {
             access.step(&Command::Noop);
             let Sizes { keys, waiters, nonces_remembered } = access.shard.table.sizes();

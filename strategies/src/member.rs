@@ -14,8 +14,6 @@
 //! process that leaves a group, for any reason, generates a fresh one.
 
 mod backend;
-#[cfg(any(test, feature = "testing"))]
-pub(crate) mod decoders;
 mod entry;
 mod formation;
 mod group;
@@ -32,14 +30,11 @@ mod ticks;
 mod timers;
 mod transfers;
 mod wire;
-#[cfg(any(test, feature = "testing"))]
-#[cfg_attr(not(test), allow(dead_code, reason = "the tests use all of it"))]
-pub(crate) mod world;
 
 pub(crate) use self::handle::Member;
 pub use self::{
     backend::{Backend, Policy, State},
     group::{Group, GroupView, LogEntry},
     node::{Frame, NameInUse, Node},
-    options::MemberOptions,
+    options::{MemberOptions, RunOptions},
 };

@@ -22,8 +22,6 @@ mod ask;
 mod backend;
 mod cluster;
 mod connection;
-#[cfg(any(test, feature = "testing"))]
-pub(crate) mod decoders;
 mod dial;
 mod error;
 mod handshake;

@@ -70,9 +70,6 @@
 pub mod broken;
 mod cases;
 mod context;
-#[cfg(all(feature = "raft", feature = "redis"))]
-#[doc(hidden)]
-pub mod decoders;
 mod fixture;
 mod processes;
 mod report;

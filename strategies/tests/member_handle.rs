@@ -27,16 +27,16 @@ fn names() -> [NodeName; 3] {
     ["a", "b", "c"].map(|name| NodeName::new(name).unwrap())
 }
 
-fn options(seed: u64) -> MemberOptions {
-    MemberOptions::named("test", names()).clock(Arc::new(TokioClock::new())).seed(seed)
+fn options() -> MemberOptions {
+    MemberOptions::named("test", names()).clock(Arc::new(TokioClock::new()))
 }
 
 /// The members by name; the leader comes first.
 async fn cluster(hub: &Hub) -> Vec<(NodeName, Gaggle)> {
     let mut members = Vec::new();
-    for (name, seed) in names().into_iter().zip(1..) {
+    for name in names() {
         let channel = Arc::new(hub.channel(name.clone()));
-        members.push((name, Gaggle::open(channel, options(seed)).await.unwrap()));
+        members.push((name, Gaggle::open(channel, options()).await.unwrap()));
     }
     for (_, member) in &members {
         member.ready().await.unwrap();
@@ -92,13 +92,13 @@ async fn closing_leader_transfers_leadership() {
 async fn closed_member_keeps_its_name_no_longer() {
     let hub = Hub::new();
     let mut members = cluster(&hub).await;
-    for (place, seed) in [(2, 10), (0, 11)] {
+    for place in [2, 0] {
         sleep(ms(1_000)).await;
         let (name, member) = members.remove(place);
         member.close().await;
         let began = Instant::now();
         let channel = Arc::new(hub.channel(name.clone()));
-        let member = Gaggle::open(channel, options(seed)).await.unwrap();
+        let member = Gaggle::open(channel, options()).await.unwrap();
         member.ready().await.unwrap();
         assert!(began.elapsed() < ms(300), "{name} after {:?}", began.elapsed());
         members.insert(place, (name, member));
@@ -143,9 +143,9 @@ async fn locks_of_a_lost_group_are_lost_everywhere() {
     drop(members);
     sleep(ms(100)).await;
     let mut restarted = Vec::new();
-    for (name, seed) in lost.into_iter().zip(10..) {
+    for name in lost {
         let channel: Arc<dyn Channel> = Arc::new(hub.channel(name));
-        restarted.push(Gaggle::open(channel, options(seed)).await.unwrap());
+        restarted.push(Gaggle::open(channel, options()).await.unwrap());
     }
     while survivor.status().group == former {
         sleep(ms(1)).await;
@@ -225,7 +225,7 @@ async fn member_states_its_capabilities() {
         let channel = Hub::new().channel(NodeName::new(name).unwrap());
         Gaggle::open(Arc::new(channel), options.clock(Arc::new(TokioClock::new())))
     };
-    let named = open(options(1), "a").await.unwrap().capabilities();
+    let named = open(options(), "a").await.unwrap().capabilities();
     assert_eq!(named.exclusion, Exclusion::Always);
     assert_eq!((named.order, named.survives), (Order::Fifo, Survives::Minority));
     assert!(named.distributed && named.waits_for_leader);
@@ -236,8 +236,7 @@ async fn member_states_its_capabilities() {
 #[tokio::test(start_paused = true)]
 async fn waiter_is_granted_at_lease_end() {
     let name = NodeName::new("a").unwrap();
-    let options =
-        MemberOptions::named("test", [name.clone()]).clock(Arc::new(TokioClock::new())).seed(1);
+    let options = MemberOptions::named("test", [name.clone()]).clock(Arc::new(TokioClock::new()));
     let member = Gaggle::open(Arc::new(Hub::new().channel(name)), options).await.unwrap();
     member.ready().await.unwrap();
     for ms in 3..30 {

@@ -80,31 +80,6 @@ async fn all_buckets_are_checked_at_once() {
     }
 }
 
-#[tokio::test]
-async fn short_leases_starve_no_waiter() {
-    let server = Server::start().await;
-    let (holder, proxy) = (server.open().await, Proxy::before(server.port()));
-    let waiting = Arc::new(Redis::open(RedisOptions::new(proxy.url())).await.unwrap());
-    let held = one_in_each_bucket(&server, &holder).await;
-    proxy.delay_replies(ms(3));
-    proxy.lose_publications(true);
-    let mut others = JoinSet::new();
-    for lock in &held[..6] {
-        wait_for(&mut others, &waiting, lock.key(), patient().duration(ms(30)));
-        server.queued(lock.key(), 1).await;
-    }
-    let last = held.last().unwrap();
-    let mut tasks = JoinSet::new();
-    wait_for(&mut tasks, &waiting, last.key(), patient());
-    server.queued(last.key(), 1).await;
-    tokio::time::sleep(2 * CHECK).await;
-    holder.unlock(last).await.unwrap();
-    let unlocked = Instant::now();
-    let granted = tasks.join_next().await.unwrap().unwrap();
-    let took = granted.saturating_duration_since(unlocked);
-    assert!(took < CHECK + CHECK / 2, "{took:?}");
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn few_checks_keep_a_crowd_alive() {
     let waiters: usize = std::env::var("GAGGLE_WAITERS").map_or(20_000, |n| n.parse().unwrap());

@@ -6,8 +6,10 @@ use gaggle_channels::{Channel, Hub, NodeName};
 use gaggle_fixtures::{Faults, FaultyChannel};
 use gaggle_lab::SimulatedRedis;
 use gaggle_strategies::{
-    Error, Gaggle, KeyedMutex, Local, MemberOptions, Raft,
+    KeyedMutex, Local, MemberOptions,
+    client::Client,
     clock::{Clock, TokioClock},
+    member::{self, Policy, RunOptions},
     status::MemberSizes,
 };
 use tokio::time::{Instant, timeout};
@@ -52,8 +54,7 @@ fn left(sizes: &impl fmt::Debug, count: u64) -> Vec<String> {
     if count > 0 { vec![format!("{sizes:?}")] } else { Vec::new() }
 }
 
-fn left_of_member(sizes: Result<MemberSizes, Error>) -> Vec<String> {
-    let sizes = sizes.expect("a member that runs knows its sizes");
+fn left_of_member(sizes: MemberSizes) -> Vec<String> {
     left(&sizes, sizes.table.keys + sizes.table.waiters + sizes.pending as u64)
 }
 
@@ -66,23 +67,27 @@ impl Backend {
         let names: Vec<NodeName> = (0..members).map(name).collect();
         let (mut handles, mut residues) =
             (Vec::<Arc<dyn KeyedMutex>>::new(), Vec::<Residue>::new());
-        macro_rules! open_members {
-            ($strategy:ident) => {
-                for (name, seed) in names.iter().zip(seed + 1..) {
-                    let channel = Arc::new(hub.channel(name.clone()));
-                    let channel: Arc<dyn Channel> =
-                        Arc::new(FaultyChannel::new(channel, faults.clone()));
-                    let options = MemberOptions::named("fuzz", names.clone())
-                        .clock(clock.clone())
-                        .heartbeat(Duration::from_millis(100))
-                        .election_timeout(Duration::from_millis(300), Duration::from_millis(600))
-                        .seed(seed);
-                    let member = $strategy::open(channel, options).await;
-                    let member = Arc::new(member.expect("the options are right"));
-                    handles.push(member.clone());
-                    residues.push(Box::new(move || left_of_member(member.sizes())));
-                }
-            };
+        let policy = match kind {
+            Kind::Gaggle => Some(Policy::Queue),
+            Kind::Raft => Some(Policy::CompareAndSet),
+            _ => None,
+        };
+        for ((name, seed), policy) in names.iter().zip(seed + 1..).zip(policy.into_iter().cycle()) {
+            let channel = Arc::new(hub.channel(name.clone()));
+            let channel: Arc<dyn Channel> = Arc::new(FaultyChannel::new(channel, faults.clone()));
+            channel.connect().await.expect("it is in memory");
+            let options = MemberOptions::named("fuzz", names.clone())
+                .clock(clock.clone())
+                .heartbeat(Duration::from_millis(100))
+                .election_timeout(Duration::from_millis(300), Duration::from_millis(600));
+            let run = RunOptions::new(seed);
+            let backend = member::Backend::new(channel, &options, policy, &run);
+            let backend = backend.expect("the options are right");
+            let (member, driver) = Client::new(backend, clock.clone(), run.owner, Some(seed));
+            tokio::spawn(member.run(driver));
+            let status = member.status();
+            handles.push(Arc::new(member));
+            residues.push(Box::new(move || left_of_member(status.borrow().sizes)));
         }
         match kind {
             Kind::Local => {
@@ -100,8 +105,7 @@ impl Backend {
                 handles.extend((0..members as u64).map(open));
                 residues.push(Box::new(move || server.residue()));
             }
-            Kind::Gaggle => open_members!(Gaggle),
-            Kind::Raft => open_members!(Raft),
+            Kind::Gaggle | Kind::Raft => {}
             #[cfg(test)]
             Kind::Noop => {
                 let noop = Arc::new(gaggle_strategies::Noop::with_clock(clock.clone()));

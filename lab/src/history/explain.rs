@@ -3,27 +3,17 @@
 use std::time::Duration;
 
 use super::{
-    ModelKind, Operation, Settings, acquisition::Acquisitions, search::Verdict, search_as,
+    ModelKind, Operation, Settings, acquisition::Key, search::Verdict, search_as,
     timeline::Timeline,
 };
 
-/// The operations that show why no order explains the key at `place`: all that were invoked by the
+/// The operations that show why no order explains `key`: all that were invoked by the
 /// first reply with which its history is illegal.
 ///
 /// A search that ends by the budget counts as legal: the explanation then is longer than it need
 /// be, and still right.
-pub(super) fn explain(
-    acquisitions: &Acquisitions<'_>,
-    place: usize,
-    model: ModelKind,
-    settings: &Settings,
-) -> Vec<Operation> {
-    let of_key = &acquisitions.all[acquisitions.keys[place].clone()];
-    let mut operations: Vec<Operation> = of_key
-        .iter()
-        .flat_map(|acquisition| acquisitions.operations(acquisition))
-        .map(|(_, operation)| operation.clone())
-        .collect();
+pub(super) fn explain(key: &Key<'_>, model: ModelKind, settings: &Settings) -> Vec<Operation> {
+    let mut operations: Vec<Operation> = key.operations().cloned().collect();
     let (mut budget, layout) = (settings.budget, operations.len() as u64);
     let until = shortest(&operations, |until| {
         // Laying out the timeline costs as well.
@@ -31,7 +21,7 @@ pub(super) fn explain(
         if budget == 0 {
             return false;
         }
-        let timeline = Timeline::of(acquisitions, place, until, settings.drift);
+        let timeline = Timeline::of(key, until, settings.drift);
         search_as(model, &timeline, &mut budget) == Verdict::Illegal
     });
     operations.retain(|operation| operation.invoked <= until);

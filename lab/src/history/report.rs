@@ -10,32 +10,8 @@ pub const VIOLATIONS_KEPT: usize = 100;
 /// A rule that a history breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rule {
-    /// Two nonces certainly held one key at once (contract, rules 1 and 2).
-    Overlap,
-    /// A nonce was found holding (an unlock or extend succeeded) after another one had held since.
-    Revived,
-    /// A later grant has a smaller token, or a token is zero (rule 5).
-    TokenOrder,
-    /// Two nonces have one token (rule 5).
-    TokenReused,
-    /// One nonce was granted with two tokens (rule 6).
-    TokenChanged,
-    /// A nonce was granted to a call made after its unlock (rules 6 and 7).
-    GrantAfterUnlock,
-    /// An unlock or extend succeeded for a nonce without a LOCK.
-    NeverLocked,
-    /// A nonce was unlocked twice, one after the other, with success.
-    UnlockedTwice,
-    /// A nonce was extended after its unlock (rule 4).
-    ExtendedAfterUnlock,
-    /// An unlock or extend of a certain holder said `NotHolder` (rules 1 and 4).
-    HolderRefused,
-    /// An unlock or extend said `Expired` before the local deadline.
-    ExpiredEarly,
     /// A deadline is later than the longest lease asked for, counted from the reply (rule 2).
     DeadlineTooLate,
-    /// A queued waiter was overtaken by a LOCK that was invoked later.
-    Overtaken,
     /// No order of the operations explains them all by this model.
     Unexplained(ModelKind),
 }
@@ -78,7 +54,7 @@ pub struct Report {
     pub refused: BTreeMap<Refusal, u64>,
     /// Calls whose outcome is unknown, those without a reply included.
     pub unknown: u64,
-    /// Searches made: one for each key and model, where the interval check found nothing.
+    /// Searches made: one for each key and model.
     pub searches: u64,
     /// Steps of all searches.
     pub steps: u64,
@@ -106,11 +82,12 @@ impl Report {
         report
     }
 
-    /// Adds `found` violations, of which some are at hand.
-    pub(super) fn add(&mut self, found: u64, kept: Vec<Violation>) {
-        self.violations_found += found;
-        let left = VIOLATIONS_KEPT - self.violations.len();
-        self.violations.extend(kept.into_iter().take(left));
+    /// Counts a violation, and keeps it if it is one of the first.
+    pub(super) fn add(&mut self, violation: Violation) {
+        self.violations_found += 1;
+        if self.violations.len() < VIOLATIONS_KEPT {
+            self.violations.push(violation);
+        }
     }
 
     /// Whether everything was decided, and legal.
@@ -171,19 +148,7 @@ impl fmt::Display for Violation {
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Overlap => "two hold at once",
-            Self::Revived => "found holding after another had held since",
-            Self::TokenOrder => "tokens do not rise",
-            Self::TokenReused => "one token for two grants",
-            Self::TokenChanged => "two tokens for one nonce",
-            Self::GrantAfterUnlock => "granted after its unlock",
-            Self::NeverLocked => "success for a nonce without a LOCK",
-            Self::UnlockedTwice => "unlocked twice",
-            Self::ExtendedAfterUnlock => "extended after its unlock",
-            Self::HolderRefused => "a certain holder was refused as not the holder",
-            Self::ExpiredEarly => "expired before its deadline",
             Self::DeadlineTooLate => "a deadline after the end of the lease",
-            Self::Overtaken => "a queued waiter was overtaken",
             Self::Unexplained(model) => return write!(f, "no order explains this as {model}"),
         })
     }

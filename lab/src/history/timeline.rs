@@ -4,11 +4,7 @@ use std::time::Duration;
 
 use gaggle_strategies::Drift;
 
-use super::{
-    Call, Operation, Outcome, Refusal,
-    acquisition::{Acquisitions, certain},
-    model::Action,
-};
+use super::{Call, Operation, Outcome, Refusal, acquisition::Key, model::Action};
 
 /// The events of one key, as the search takes them.
 #[derive(Clone, Debug, Default)]
@@ -33,24 +29,14 @@ pub(super) struct Step {
 }
 
 impl Timeline {
-    /// The timeline of the key at `place`. Nothing after `until` is known: later calls are left
-    /// out, later replies unknown.
-    pub(super) fn of(
-        acquisitions: &Acquisitions<'_>,
-        place: usize,
-        until: Duration,
-        drift: Drift,
-    ) -> Self {
+    /// The timeline of a key. Nothing after `until` is known: later calls are left out, later
+    /// replies unknown.
+    pub(super) fn of(key: &Key<'_>, until: Duration, drift: Drift) -> Self {
         let mut timeline = Self::default();
         let mut calls = Vec::new();
-        for (number, acquisition) in (0..).zip(&acquisitions.all[acquisitions.keys[place].clone()])
-        {
+        for (number, operations) in (0..).zip(key.acquisitions()) {
             calls.clear();
-            calls.extend(
-                acquisitions
-                    .operations(acquisition)
-                    .filter_map(|(_, operation)| Seen::of(operation, until)),
-            );
+            calls.extend(operations.filter_map(|operation| Seen::of(operation, until)));
             timeline.take_in(number, &calls, drift);
         }
         timeline.steps.sort_by_key(|step| step.from);
@@ -251,4 +237,10 @@ impl Nonce {
         }
         nonce
     }
+}
+
+/// How much of a lease that ends at `until`, known at `completed`, is certain if the clock of the
+/// history and that of the holder drift apart.
+fn certain(completed: Duration, until: Duration, drift: Drift) -> Duration {
+    until.saturating_sub(drift.over(until.saturating_sub(completed)))
 }

@@ -127,6 +127,6 @@ pub(super) fn check(history: &History, plan: &Plan) -> Report {
         false => Drift::from_ppm(0).expect("none is within the limit"),
         true => Drift::default(),
     };
-    let settings = history::Settings { budget: BUDGET, drift, ..history::Settings::default() };
+    let settings = history::Settings { budget: BUDGET, drift };
     history::check(history, models, &settings)
 }

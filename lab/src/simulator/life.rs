@@ -75,8 +75,9 @@ impl World {
         let channel = Arc::new(SimChannel::new(name.clone(), self.plan.options.frame_limit));
         let names: Vec<NodeName> = self.slots.iter().map(|slot| slot.name.clone()).collect();
         let options = self.plan.member_options(&names).clock(clock.clone());
+        let run = self.plan.run_options(name, seed);
         let (strategy, machine) =
-            Member::join(channel.clone(), clock, &options, self.plan.policy, seed);
+            Member::join(channel.clone(), clock, &options, self.plan.policy, run);
         (strategy, Engine::Member { machine: Box::new(machine), channel })
     }
 

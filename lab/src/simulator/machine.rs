@@ -12,11 +12,11 @@ use std::{
 use gaggle_channels::{Channel, NodeName};
 use gaggle_strategies::{
     KeyedMutex, MemberOptions, RedisOptions,
-    client::{Backend, Client, Driver},
+    client::{Backend, Client, Driver, Failure},
     clock::{Clock, Instant},
     lock::Owner,
     lock_table::LockTable,
-    member::{self, Group, GroupView, LogEntry, Policy},
+    member::{self, Group, GroupView, LogEntry, Policy, RunOptions},
     redis::{self, Dial},
 };
 
@@ -64,8 +64,8 @@ impl<B: Backend> Machine<B> {
     }
 
     /// Why it failed, if it did.
-    pub(super) fn failure(&self) -> Option<String> {
-        self.driver.failure().map(ToString::to_string)
+    pub(super) fn failure(&self) -> Option<&Failure> {
+        self.driver.failure()
     }
 
     /// How many requests of this process are pending.
@@ -75,18 +75,17 @@ impl<B: Backend> Machine<B> {
 }
 
 impl Member {
-    /// A member under `policy`, with the same owner on every host and in every process, so that
-    /// logs are.
+    /// A member under `policy`.
     pub(super) fn join(
         channel: Arc<dyn Channel>,
         clock: Arc<dyn Clock>,
         options: &MemberOptions,
         policy: Policy,
-        seed: u64,
+        run: RunOptions,
     ) -> (Arc<dyn KeyedMutex>, Self) {
-        let owner = Owner { host: channel.name().to_string(), pid: 0, label: None };
-        let backend = member::Backend::new(channel, options, policy, &owner, seed);
-        Self::start(backend.expect("the options of a plan are valid"), clock, owner, seed)
+        let backend = member::Backend::new(channel, options, policy, &run);
+        let backend = backend.expect("the options of a plan are valid");
+        Self::start(backend, clock, run.owner, run.seed)
     }
 
     /// The state of the consensus side, for a failure.
@@ -101,6 +100,11 @@ impl Member {
 
     pub(super) fn leader(&self) -> Option<NodeName> {
         self.driver.backend().node().status().leader
+    }
+
+    /// How many frames it has dropped.
+    pub(super) fn frames_dropped(&self) -> u64 {
+        self.driver.backend().node().sizes(0).frames_dropped
     }
 
     fn group(&self) -> Option<&Group> {

@@ -2,8 +2,13 @@
 
 use std::{fmt, time::Duration};
 
+use gaggle_channels::NodeName;
 use gaggle_strategies::{
-    MemberOptions, limits::KEY_BYTES_MAX, lock_table::TableConfig, member::Policy,
+    MemberOptions,
+    limits::KEY_BYTES_MAX,
+    lock::Owner,
+    lock_table::TableConfig,
+    member::{Policy, RunOptions},
 };
 use serde::{Deserialize, Serialize};
 
@@ -325,7 +330,7 @@ impl Plan {
     }
 
     /// The options of a member of this plan.
-    pub(super) fn member_options(&self, names: &[gaggle_channels::NodeName]) -> MemberOptions {
+    pub(super) fn member_options(&self, names: &[NodeName]) -> MemberOptions {
         let Timing { heartbeat_ms, .. } = self.options;
         let heartbeat = Duration::from_millis(heartbeat_ms);
         let mut options = MemberOptions::named("simulated", names.iter().cloned());
@@ -333,17 +338,29 @@ impl Plan {
         options = options
             .heartbeat(heartbeat)
             .election_timeout(heartbeat * 3, heartbeat * 6)
-            .compaction(self.options.compact_after, self.options.compact_keep)
             .waiter_ttl(Duration::from_millis(self.options.waiter_ttl_ms));
         if self.options.outside_ms > 0 {
             options = options.outside_max(Duration::from_millis(self.options.outside_ms));
         }
-        options.table(TableConfig {
+        options
+    }
+
+    /// The rest of what is decided for one run of a member. Its owner is the same on every host and
+    /// in every process, so that logs are.
+    pub(super) fn run_options(&self, name: &NodeName, seed: u64) -> RunOptions {
+        let table = TableConfig {
             nonce_memory_ms: self.options.nonce_memory_ms,
             waiters_per_key_max: self.options.waiters_max,
             nonces_max: self.options.nonces_max,
             ..TableConfig::default()
-        })
+        };
+        RunOptions {
+            owner: Owner { host: name.to_string(), pid: 0, label: None },
+            seed,
+            compact_after: self.options.compact_after,
+            compact_keep: self.options.compact_keep,
+            table,
+        }
     }
 
     /// How long before virtual time began the machine of a slot did, in nanoseconds.

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use gaggle_channels::NodeName;
-use gaggle_strategies::{KeyedMutex, clock::Instant};
+use gaggle_strategies::{KeyedMutex, client::Failure, clock::Instant};
 
 use super::{
     channel::SimChannel,
@@ -72,7 +72,7 @@ impl Engine {
         }
     }
 
-    pub(super) fn failure(&self) -> Option<String> {
+    pub(super) fn failure(&self) -> Option<&Failure> {
         match self {
             Self::Member { machine, .. } => machine.failure(),
             Self::Redis { machine, .. } => machine.failure(),

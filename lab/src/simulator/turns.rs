@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use gaggle_channels::NodeName;
-use gaggle_strategies::clock::Clock;
+use gaggle_strategies::{client::Failure, clock::Clock};
 
 use super::{
     clock::MS,
@@ -58,7 +58,8 @@ impl World {
             self.invariants.coverage.reach("turn stalled");
         }
         if let Some(failure) = process.engine.failure() {
-            panic!("member {} failed: {failure}", self.slots[slot].name);
+            let is_attacked = self.attacker.is_some() && !matches!(failure, Failure::Panic(_));
+            assert!(is_attacked, "member {slot} failed: {failure}");
         }
         for task in std::mem::take(&mut process.deferred) {
             self.executor.wake(task);
@@ -69,7 +70,9 @@ impl World {
         match &process.engine {
             Engine::Member { machine, channel } => {
                 frames = channel.take_sent();
-                self.invariants.after_turn(slot, run, process.clock.now(), machine);
+                if self.attacker.is_none() {
+                    self.invariants.after_turn(slot, run, process.clock.now(), machine);
+                }
             }
             Engine::Redis { link, .. } => segments = link.take_sent(),
         }
@@ -100,6 +103,9 @@ impl World {
             }
             let to = receiver;
             let arrivals = self.network.route(now, (from, to), &mut self.invariants.coverage);
+            if let Some(attacker) = &mut self.attacker {
+                attacker.see(from, to, frame);
+            }
             for at in arrivals.into_iter().flatten() {
                 let name = self.slots[from].name.clone();
                 self.schedule(at, Event::Frame { to, from, name, frame: frame.clone() });

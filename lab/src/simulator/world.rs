@@ -13,6 +13,7 @@ use super::{
     event::Event,
     executor::{Executor, TaskId},
     fault_schedule::FaultSchedule,
+    hostile::Attacker,
     invariants::Invariants,
     network::Network,
     plan::{Clocks, Plan},
@@ -50,6 +51,8 @@ pub(super) struct World {
     /// Every call, for the history checker.
     pub(super) calls: Calls,
     pub(super) totals: Totals,
+    /// With an attacker, the log may hold entries that no member wrote: no invariant is checked.
+    pub(super) attacker: Option<Attacker>,
 }
 
 impl World {
@@ -89,6 +92,7 @@ impl World {
             clients: 0,
             calls: Calls::default(),
             totals: Totals::default(),
+            attacker: None,
             plan,
         };
         for slot in 0..world.plan.members {

@@ -272,7 +272,7 @@ impl Crew {
         assert!(report.passed(), "{report}");
         let count = |count: usize| u64::try_from(count).unwrap();
         if memory == Memory::Lost {
-            self.tally.add("two holders, as documented", count(log.overlaps(lease)));
+            self.tally.add("two holders, as documented", count(log.overlaps()));
         }
         self.tally.add("acquisitions asked", count(log.acquisitions.len()));
         self.tally.add("granted", count(log.grants()));

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use gaggle::strategies::{Drift, lock::Nonce};
 use gaggle_lab::history::{
-    self, Call, History, ModelKind, Operation, Outcome, Refusal, Report, Rule, Settings,
+    self, Call, History, ModelKind, Operation, Outcome, Refusal, Report, Settings,
 };
 
 use crate::protocol::{Event, KEY, Outcome as Unlocked};
@@ -95,21 +95,29 @@ impl MutexLog {
     pub(crate) fn check(&self, models: &[ModelKind], lease: Duration) -> Report {
         let drift = Drift::from_ppm(0).unwrap();
         let settings = Settings { drift, ..Settings::default() };
-        history::check(&self.history(lease, true), models, &settings)
+        history::check(&self.history(lease), models, &settings)
     }
 
-    /// Two certain holders at a time: how often the checker finds them, at most
-    /// [`VIOLATIONS_KEPT`](history::VIOLATIONS_KEPT).
-    pub(crate) fn overlaps(&self, lease: Duration) -> usize {
-        let report =
-            history::check(&self.history(lease, false), &[ModelKind::Leased], &Settings::default());
-        report.violations.iter().filter(|violation| violation.rule == Rule::Overlap).count()
+    /// How many grants came within another's hold.
+    pub(crate) fn overlaps(&self) -> usize {
+        let hold = |held: &Acquisition| {
+            let grant = held.grant?;
+            let ends = [Some(grant.deadline), held.unlocking, held.died];
+            Some((grant.at, ends.into_iter().flatten().min()?))
+        };
+        let mut holds: Vec<(u64, u64)> = self.acquisitions.values().filter_map(hold).collect();
+        holds.sort_unstable();
+        let mut latest = 0;
+        let within = |(from, to): &(u64, u64)| {
+            let within = *from < latest;
+            latest = latest.max(*to);
+            within
+        };
+        holds.into_iter().filter(within).count()
     }
 
     /// Each grant and its unlock. A LOCK without a grant is left out: no outcome depends on it.
-    /// Without `refusals` an unlock that was refused is one of unknown outcome: the checker keeps
-    /// only the first violations, and each refusal of a lost lock is one.
-    fn history(&self, lease: Duration, refusals: bool) -> History {
+    fn history(&self, lease: Duration) -> History {
         let mut operations = Vec::new();
         let granted = self.acquisitions.iter();
         let granted = granted.filter_map(|(id, held)| Some((*id, held, held.grant?)));
@@ -124,10 +132,8 @@ impl MutexLog {
             let outcome = Outcome::Granted { token: grant.token, until };
             let unlocked = match &held.unlocked {
                 Some((_, Unlocked::Ok)) => Outcome::Done,
-                Some((_, Unlocked::NotHolder)) if refusals && !forming => {
-                    Outcome::Refused(Refusal::NotHolder)
-                }
-                Some((_, Unlocked::Expired)) if refusals => Outcome::Refused(Refusal::Expired),
+                Some((_, Unlocked::NotHolder)) if !forming => Outcome::Refused(Refusal::NotHolder),
+                Some((_, Unlocked::Expired)) => Outcome::Refused(Refusal::Expired),
                 _ => Outcome::Unknown,
             };
             let call = Call::Lock { duration: lease, max_wait: None };

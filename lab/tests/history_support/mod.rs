@@ -75,9 +75,9 @@ fn operation(n: u32, call: Call, invoked: u64, completed: u64, outcome: Outcome)
     }
 }
 
-/// Deadlines are exact, and every key is searched whatever the intervals say.
+/// Deadlines are exact.
 pub(crate) fn exact() -> Settings {
-    Settings { drift: Drift::from_ppm(0).unwrap(), search_all: true, ..Settings::default() }
+    Settings { drift: Drift::from_ppm(0).unwrap(), ..Settings::default() }
 }
 
 pub(crate) fn check_as(model: ModelKind, operations: &[Operation]) -> Report {

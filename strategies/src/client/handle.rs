@@ -228,7 +228,8 @@ impl<B: Backend> Client<B> {
     }
 
     /// The latest status of the backend; its sender is dropped with the driver.
-    pub(crate) fn status(&self) -> watch::Receiver<B::Status> {
+    #[must_use]
+    pub fn status(&self) -> watch::Receiver<B::Status> {
         self.status.clone()
     }
 

@@ -11,12 +11,12 @@ use gaggle_channels::{Channel, Received};
 
 use super::{
     node::{Frame, Node},
-    options::MemberOptions,
+    options::{MemberOptions, RunOptions},
     ticks::Ticks,
 };
 use crate::{
     Capabilities, Clock, DURATION_MAX, Drift, Error, Exclusion, Instant, MemberSizes, MemberStatus,
-    Order, Owner, Survives,
+    Order, Survives,
     client::{
         self,
         backend::Failure,
@@ -77,8 +77,7 @@ pub struct Backend {
 }
 
 impl Backend {
-    /// A member on a connected channel, which `owner` names to the others. `seed` decides everything
-    /// that it generates: two members, or two runs of one, never share it.
+    /// A member on a connected channel.
     ///
     /// # Errors
     ///
@@ -87,13 +86,12 @@ impl Backend {
         channel: Arc<dyn Channel>,
         options: &MemberOptions,
         policy: Policy,
-        owner: &Owner,
-        seed: u64,
+        run: &RunOptions,
     ) -> Result<Self, Error> {
         let (name, frame_limit) = (channel.name(), channel.frame_limit());
         options.validate(name, frame_limit)?;
         let now = options.clock.now();
-        let mut node = Node::new(name.clone(), options, frame_limit, owner, seed, now);
+        let mut node = Node::new(name.clone(), options, frame_limit, run, now);
         if let Some(address) = channel.address() {
             node.listens_on(address);
         }
@@ -101,7 +99,7 @@ impl Backend {
             node,
             clock: options.clock.clone(),
             profile: profile(options, policy),
-            ticks: Ticks::new(now, options.timing(frame_limit).tick),
+            ticks: Ticks::new(now, options.tick()),
             receiving: receive(channel.clone()),
             arrived: None,
             leaving: None,

@@ -44,14 +44,6 @@ impl Stamped {
         }
         Some(Self { stamp, commands })
     }
-
-    #[cfg(any(test, feature = "testing"))]
-    pub(super) fn encode(&self) -> Vec<u8> {
-        let (first, others) = self.commands.split_first().expect("it is never empty");
-        let mut batch = Batch::new(self.stamp, first);
-        others.iter().for_each(|command| assert!(batch.add(command, usize::MAX), "it fits"));
-        batch.bytes
-    }
 }
 
 impl Batch {
@@ -99,6 +91,15 @@ pub(super) enum MemberChange {
 mod tests {
     use super::*;
     use crate::{lock_table::ProcessId, member::wire::encode};
+
+    impl Stamped {
+        pub(in crate::member) fn encode(&self) -> Vec<u8> {
+            let (first, others) = self.commands.split_first().expect("it is never empty");
+            let mut batch = Batch::new(self.stamp, first);
+            others.iter().for_each(|command| assert!(batch.add(command, usize::MAX), "it fits"));
+            batch.bytes
+        }
+    }
 
     fn drop_waiters(process: u64) -> Command {
         Command::DropWaiters { process: ProcessId(process) }

@@ -20,8 +20,6 @@ use raft::{
     eraftpb::{ConfChangeSingle, ConfChangeType, ConfChangeV2},
 };
 
-#[cfg(any(test, feature = "testing"))]
-pub(super) use self::apply::restore_state;
 pub use self::view::{GroupView, LogEntry};
 pub(super) use self::{apply::Output, validate::Invalid};
 use self::{apply::Restored, leader_clock::LeaderClock};
@@ -149,13 +147,6 @@ impl Group {
 
     pub(super) fn log_len(&self) -> usize {
         self.raw.store().len()
-    }
-
-    /// The last index of the log, and the greatest one committed.
-    #[cfg(any(test, feature = "testing"))]
-    pub(super) fn ends_of_log(&self) -> (u64, u64) {
-        let log = &self.raw.raft.raft_log;
-        (log.last_index(), log.committed)
     }
 
     pub(super) fn term(&self) -> u64 {

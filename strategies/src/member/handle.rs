@@ -6,10 +6,10 @@ use gaggle_channels::{Channel, ChannelError};
 
 use super::{
     backend::{Backend, Policy},
-    options::MemberOptions,
+    options::{MemberOptions, RunOptions},
 };
 use crate::{
-    Error, MemberSizes, MemberStatus, Owner, UnavailableKind,
+    Error, MemberSizes, MemberStatus, UnavailableKind,
     client::{
         driver::Driver,
         handle::{Client, check_runtime},
@@ -59,10 +59,9 @@ impl Member {
         options: MemberOptions,
         policy: Policy,
     ) -> Result<(Self, Driver<Backend>), Error> {
-        let seed = options.seed.unwrap_or_else(unshared_random);
-        let owner = Owner::this_process(None);
-        let backend = Backend::new(channel, &options, policy, &owner, seed)?;
-        Ok(Self::new(backend, options.clock, owner, options.seed))
+        let run = RunOptions::new(unshared_random());
+        let backend = Backend::new(channel, &options, policy, &run)?;
+        Ok(Self::new(backend, options.clock, run.owner, None))
     }
 
     /// The state of the group, as far as this member knows it.

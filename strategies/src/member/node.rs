@@ -24,14 +24,14 @@ use super::{
     formation::{Formation, PRESENCE_EVERY},
     group::{self, Group},
     identity::Identity,
-    options::{MemberOptions, Timing},
+    options::{MemberOptions, RunOptions, Timing},
     peers::Peers,
     timers::{Timer, Timers},
     transfers::Transfers,
     wire::{self, Body, RaftMessage, Standing, Times},
 };
 use crate::{
-    Instant, Owner,
+    Instant,
     client::command::{Event, Memory},
     lock_table::{Effect, ProcessId},
 };
@@ -75,25 +75,23 @@ struct Turn {
 }
 
 impl Node {
-    /// A process that runs `name`, which `owner` names to the others; `seed` decides everything that
-    /// it generates.
+    /// A process that runs `name`.
     #[must_use]
     pub fn new(
         name: NodeName,
         options: &MemberOptions,
         frame_limit: usize,
-        owner: &Owner,
-        seed: u64,
+        run: &RunOptions,
         now: Instant,
     ) -> Self {
-        let timing = options.timing(frame_limit);
+        let timing = options.timing(frame_limit, run);
         let outside_max_ms = timing.table.outside_max_ms;
         let mut timers = Timers::default();
         for timer in [Timer::Presence, Timer::SilenceCheck] {
             timers.set(timer, now);
         }
         Self {
-            identity: Identity::new(name.clone(), owner, seed),
+            identity: Identity::new(name.clone(), &run.owner, run.seed),
             formation: Formation::new(name, options.members.clone(), outside_max_ms),
             outbox: Outbox::new(options.cluster.clone(), frame_limit),
             timing,
@@ -113,6 +111,12 @@ impl Node {
     /// Names the address that this process listens on to the other processes.
     pub fn listens_on(&mut self, address: SocketAddr) {
         self.identity.listens_on(address);
+    }
+
+    /// Its present incarnation: its Raft id.
+    #[must_use]
+    pub fn incarnation(&self) -> u64 {
+        self.identity.incarnation()
     }
 
     /// Its group, once it has one.

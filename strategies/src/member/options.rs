@@ -10,7 +10,7 @@ use humantime::format_duration;
 
 use super::wire::Times;
 use crate::{
-    BootClock, CLUSTER_NAME_BYTES_MAX, Clock, DURATION_MAX, Drift, Error, MEMBERS_MAX,
+    BootClock, CLUSTER_NAME_BYTES_MAX, Clock, DURATION_MAX, Drift, Error, MEMBERS_MAX, Owner,
     client::busy_poll::BUSY_POLL_MAX, defaults, lock_table::TableConfig, options::check_span,
     wait::whole_ms,
 };
@@ -70,10 +70,39 @@ pub struct MemberOptions {
     pub(crate) outside_max: Option<Duration>,
     pub(crate) waiter_ttl: Duration,
     pub(crate) busy_poll: Duration,
-    pub(crate) compact_after: u64,
-    pub(crate) compact_keep: u64,
-    pub(crate) table: TableConfig,
-    pub(crate) seed: Option<u64>,
+}
+
+/// What a driver decides for one run of a member.
+#[derive(Clone, Debug)]
+pub struct RunOptions {
+    /// The process that the other members and `inspect` name: this one, unless set.
+    pub owner: Owner,
+    /// Decides all ids and election timeouts. No two members, and no two runs of one, share a seed.
+    pub seed: u64,
+    /// How many entries are applied before the log is compacted: 10,000, unless set. An entry holds
+    /// up to 16 commands. A log of more than 1 MiB is compacted earlier.
+    pub compact_after: u64,
+    /// How many of them stay for followers that are slightly behind, which is less: 1,000, unless
+    /// set.
+    pub compact_keep: u64,
+    /// The bounds of the lock table. A group has those of the member that formed it. Its group id
+    /// and first token are set by the forming, its `outside_max_ms` by
+    /// [`MemberOptions::outside_max`].
+    pub table: TableConfig,
+}
+
+impl RunOptions {
+    /// The defaults, and a seed.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self {
+            owner: Owner::this_process(None),
+            seed,
+            compact_after: COMPACT_AFTER,
+            compact_keep: COMPACT_KEEP,
+            table: TableConfig::default(),
+        }
+    }
 }
 
 impl MemberOptions {
@@ -90,10 +119,6 @@ impl MemberOptions {
             outside_max: None,
             waiter_ttl: defaults::WAITER_TTL,
             busy_poll: defaults::BUSY_POLL,
-            compact_after: COMPACT_AFTER,
-            compact_keep: COMPACT_KEEP,
-            table: TableConfig::default(),
-            seed: None,
         }
     }
 
@@ -212,9 +237,14 @@ impl MemberOptions {
         Times { heartbeat: self.heartbeat, election_timeout: self.election_timeout }
     }
 
+    /// The time from one tick of the engine to the next.
+    pub(super) fn tick(&self) -> Duration {
+        self.heartbeat / HEARTBEAT_TICKS
+    }
+
     /// The core's options, for a channel that carries frames of `frame_limit` bytes.
-    pub(crate) fn timing(&self, frame_limit: usize) -> Timing {
-        let tick = self.heartbeat / HEARTBEAT_TICKS;
+    pub(super) fn timing(&self, frame_limit: usize, run: &RunOptions) -> Timing {
+        let tick = self.tick();
         let ticks = |span: Duration| {
             usize::try_from(span.as_nanos().div_ceil(tick.as_nanos())).unwrap_or(usize::MAX)
         };
@@ -222,45 +252,15 @@ impl MemberOptions {
             tick,
             election_ticks: (ticks(self.election_timeout.0), ticks(self.election_timeout.1)),
             waiter_ttl: self.waiter_ttl.max(self.heartbeat * SILENT_HEARTBEATS),
-            compact_after: self.compact_after,
-            compact_keep: self.compact_keep,
+            compact_after: run.compact_after,
+            compact_keep: run.compact_keep,
             table: TableConfig {
                 outside_max_ms: self.outside_max.map_or(0, whole_ms),
-                ..self.table.clone()
+                ..run.table.clone()
             },
             drift: Drift::default(),
             append_bytes_max: frame_limit as u64 / 4,
         }
-    }
-}
-
-#[cfg(any(test, feature = "testing"))]
-impl MemberOptions {
-    /// How many entries are applied before the log is compacted, and how many of them stay for
-    /// followers that are slightly behind, which is less; 10,000 and 1,000 by default. An entry
-    /// holds up to 16 commands. A log of more than 1 MiB is compacted earlier.
-    #[must_use]
-    pub fn compaction(mut self, after: u64, keep: u64) -> Self {
-        self.compact_after = after;
-        self.compact_keep = keep;
-        self
-    }
-
-    /// The bounds of the lock table. A group has those of the member that formed it; its group id
-    /// and first token are set by the forming, its `outside_max_ms` by
-    /// [`outside_max`](Self::outside_max).
-    #[must_use]
-    pub fn table(mut self, table: TableConfig) -> Self {
-        self.table = table;
-        self
-    }
-
-    /// Generates ids and election timeouts from this seed instead of the system's randomness, for
-    /// replayable tests. Two members, or two runs of one member, must never share a seed.
-    #[must_use]
-    pub fn seed(mut self, seed: u64) -> Self {
-        self.seed = Some(seed);
-        self
     }
 }
 

@@ -10,24 +10,35 @@ mod driver;
 mod dropped;
 mod forged;
 mod forming;
+mod frames;
 mod group;
 mod hand;
 mod incarnations;
 mod interleavings;
 mod lists;
 mod locking;
-mod original;
 mod pitfalls;
 mod rest;
 mod silent;
 mod standing;
 mod time;
+mod trio;
 mod turn;
+mod world;
 
+use std::sync::Arc;
+
+use gaggle_channels::Channel;
+
+use self::world::World;
 use super::{
+    Member,
+    backend::{Backend, Policy},
+    group::Group,
+    options::{MemberOptions, RunOptions},
     wire::{self, Body, Header, VERSION},
-    world::{self, World},
 };
+use crate::client::{driver::Driver, handle::Client};
 
 const THREE: [&str; 3] = ["a", "b", "c"];
 const FIVE: [&str; 5] = ["a", "b", "c", "d", "e"];
@@ -39,6 +50,12 @@ fn ready(names: &[&str]) -> World {
     world
 }
 
+/// The last index of the log, and the greatest one committed.
+fn ends_of_log(group: &Group) -> (u64, u64) {
+    let view = group.view();
+    (view.last.0, view.commit)
+}
+
 fn header(from: u64, to: u64, group: u128) -> Header<'static> {
     Header { version: VERSION, cluster: "test".into(), from, to, group }
 }
@@ -47,4 +64,15 @@ fn frame(header: &Header<'_>, body: &Body) -> Vec<u8> {
     let mut frame = wire::encode(header);
     frame.extend(wire::encode(body));
     frame
+}
+
+/// A member with its driver, all of whose ids and jitter come from `seed`.
+fn seeded(
+    channel: Arc<dyn Channel>,
+    options: MemberOptions,
+    seed: u64,
+) -> (Member, Driver<Backend>) {
+    let run = RunOptions::new(seed);
+    let backend = Backend::new(channel, &options, Policy::Queue, &run).expect("they are valid");
+    Client::new(backend, options.clock, run.owner, Some(seed))
 }

@@ -55,14 +55,6 @@ impl State {
     }
 }
 
-/// Whether these bytes are a group's snapshot; if so, the table in it is in order.
-#[cfg(any(test, feature = "testing"))]
-pub(in crate::member) fn restore_state(bytes: &[u8]) -> bool {
-    let Some((table, _)) = State::read(bytes) else { return false };
-    table.check();
-    true
-}
-
 impl Group {
     /// Does all the work that is ready: stores, applies, and collects what must be sent.
     pub(in crate::member) fn drain(&mut self, now: Instant) -> Output {
@@ -276,11 +268,15 @@ mod tests {
     use raft::eraftpb::MessageType;
 
     use super::*;
-    use crate::{MemberOptions, member::decoders::example_table};
+    use crate::{
+        MemberOptions, Nonce,
+        lock_table::{Command, LockRequest, ProcessId, Seen, TableConfig, Wait},
+        member::options::RunOptions,
+    };
 
     /// A member that joins, and was sent a snapshot with these bytes.
     fn sent(data: Vec<u8>) -> Group {
-        let timing = MemberOptions::named("c", []).timing(64 * 1024);
+        let timing = MemberOptions::named("c", []).timing(64 * 1024, &RunOptions::new(1));
         let mut group = Group::join(7, 2, &timing);
         let mut snapshot = Snapshot { data: data.into(), ..Snapshot::default() };
         let metadata = snapshot.mut_metadata();
@@ -297,7 +293,18 @@ mod tests {
     #[test]
     fn checked_snapshot_is_not_decoded_again() {
         let roster = vec![(1, "a".into()), (2, "b".into())];
-        let state = State { table: example_table().snapshot(), roster };
+        let mut held = LockTable::new(TableConfig::default());
+        let lock = LockRequest {
+            key: "k".into(),
+            nonce: Nonce::from_u128(1),
+            process: ProcessId(1),
+            duration_ms: 1_000,
+            wait: Wait::No,
+            seen: Seen::Now,
+            owner: Arc::default(),
+        };
+        held.apply(ClusterTime(1), &Command::Lock(lock), &mut Vec::new());
+        let state = State { table: held.snapshot(), roster };
         let mut group = sent(encode(&state));
         let (_, (table, _)) = group.checked.as_ref().unwrap();
         let checked = table.keys().next().unwrap().clone();

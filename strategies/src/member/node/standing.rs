@@ -36,12 +36,6 @@ impl Node {
         self.group.as_mut().is_some_and(Group::transfer_leadership)
     }
 
-    /// The incarnation, and the group with its id: for tests that forge frames.
-    #[cfg(any(test, feature = "testing"))]
-    pub(in crate::member) fn inside(&self) -> (u64, Option<(u128, &Group)>) {
-        (self.identity.incarnation(), self.group.as_ref().map(|group| (group.id(), group)))
-    }
-
     fn standing(&self) -> Standing {
         match &self.group {
             Some(group) if group.votes() => Standing::Member(group.id()),

@@ -134,17 +134,22 @@ fn remaining_options_have_limits() {
 #[test]
 fn tick_is_a_fifth_of_a_heartbeat() {
     let options = abc().heartbeat(ms(50)).election_timeout(ms(150), ms(301));
-    let timing = options.outside_max(ms(700)).timing(4000);
+    let timing = options.outside_max(ms(700)).timing(4000, &RunOptions::new(1));
     assert_eq!(timing.tick, ms(10));
     assert_eq!(timing.election_ticks, (15, 31), "rounded up");
     assert_eq!((timing.table.outside_max_ms, timing.append_bytes_max), (700, 1000));
-    assert_eq!(abc().timing(4000).table.outside_max_ms, 0);
+    assert_eq!(abc().timing(4000, &RunOptions::new(1)).table.outside_max_ms, 0);
 }
 
 #[test]
 fn waiter_ttl_is_at_least_four_heartbeats() {
-    let silence =
-        |heartbeat, ttl| abc().heartbeat(ms(heartbeat)).waiter_ttl(ms(ttl)).timing(4000).waiter_ttl;
+    let silence = |heartbeat, ttl| {
+        abc()
+            .heartbeat(ms(heartbeat))
+            .waiter_ttl(ms(ttl))
+            .timing(4000, &RunOptions::new(1))
+            .waiter_ttl
+    };
     assert_eq!(silence(50, 3_000), ms(3_000));
     assert_eq!(silence(50, 100), ms(200));
     assert_eq!(silence(1_000, 3_000), ms(4_000));

@@ -1,16 +1,19 @@
 //! Goal: commands of one turn share entries.
 //! Method: three groups, without nodes and without a network; the test carries every message.
 
-use super::original::{ALL, Trio, lock};
+use super::{
+    ends_of_log,
+    trio::{ALL, Trio, lock},
+};
 use crate::lock_table::{Command, LockRequest};
 
 /// How many entries the first member's log grows by when it appends these LOCKs in a turn.
 fn entries_of(trio: &mut Trio, nonces: std::ops::Range<u128>) -> u64 {
-    let before = trio.group(1).ends_of_log().0;
+    let before = ends_of_log(trio.group(1)).0;
     let now = trio.now;
     nonces.for_each(|nonce| trio.group(1).submit(Command::Lock(lock(nonce))));
     assert!(trio.group(1).flush(now));
-    trio.group(1).ends_of_log().0 - before
+    ends_of_log(trio.group(1)).0 - before
 }
 
 #[test]

@@ -8,9 +8,8 @@ use std::time::Duration;
 use raft::eraftpb::{Entry, Message, MessageType};
 
 use super::{
-    FIVE,
-    original::{ALL, Trio},
-    ready,
+    FIVE, ends_of_log, ready,
+    trio::{ALL, Trio},
     world::World,
 };
 use crate::member::{
@@ -101,7 +100,7 @@ fn commit_is_advertised_once_to_waiters_alone() {
     assert!(*name == follower && (40..50).contains(times), "{counts:?}");
     // The others know it by the next heartbeat.
     world.run(100);
-    let (last, committed) = world.group(&follower).ends_of_log();
+    let (last, committed) = ends_of_log(world.group(&follower));
     assert_eq!(last, committed);
 }
 
@@ -217,7 +216,7 @@ fn pending_change_leaves_commits_to_leader() {
         trio.append_lock(1, 10);
         trio.deliver(&FROM_THE_FIRST);
         trio.drain(2);
-        assert_eq!(trio.group(2).ends_of_log().0, trio.group(2).ends_of_log().1);
+        assert_eq!(ends_of_log(trio.group(2)).0, ends_of_log(trio.group(2)).1);
     }
 }
 
@@ -230,7 +229,7 @@ fn own_pending_change_binds_a_former_leader() {
     trio.deliver(&TO_THE_SECOND);
     trio.step_down();
     assert_eq!(trio.elect(&[(2, 3), (3, 2)]), 2, "it has the change");
-    let first = |trio: &mut Trio| trio.group(1).ends_of_log();
+    let first = |trio: &mut Trio| ends_of_log(trio.group(1));
     let (last, committed) = first(&mut trio);
     trio.deliver(&ALL);
     // The second's heartbeat brings the first back to it, with the entry of its term.
@@ -252,7 +251,7 @@ fn own_pending_change_binds_a_former_leader() {
 fn own_pending_change_binds_a_deposed_leader() {
     let mut trio = Trio::led_by_the_first();
     trio.settle(1, &ALL);
-    let ((index, committed), term) = (trio.group(1).ends_of_log(), trio.group(1).term());
+    let ((index, committed), term) = (ends_of_log(trio.group(1)), trio.group(1).term());
     assert!(trio.group(1).propose_change(&MemberChange::Learn { id: 4, name: "m4".into() }));
     trio.drain(1);
     let entry = Entry { index: index + 2, term: term + 1, ..Entry::default() };
@@ -267,7 +266,7 @@ fn own_pending_change_binds_a_deposed_leader() {
         ..Message::default()
     });
     assert_eq!(
-        (trio.group(1).ends_of_log(), trio.group(1).is_leader()),
+        (ends_of_log(trio.group(1)), trio.group(1).is_leader()),
         ((index + 2, committed), false)
     );
 }

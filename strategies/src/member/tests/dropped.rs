@@ -27,9 +27,9 @@ impl Reader {
     fn new() -> Self {
         let mut world = ready(&THREE);
         let (leader, follower) = (world.leader().unwrap(), world.follower());
-        let (from, group) = world.node(&leader).inside();
-        let group = group.unwrap().0;
-        let to = world.node(&follower).inside().0;
+        let from = world.node(&leader).incarnation();
+        let group = world.group(&leader).id();
+        let to = world.node(&follower).incarnation();
         let header = header(from, to, group);
         Self { world, leader, follower, header }
     }
@@ -206,7 +206,7 @@ impl Outsider {
     }
 
     fn me(&mut self) -> u64 {
-        self.0.node("b").inside().0
+        self.0.node("b").incarnation()
     }
 
     /// What it replies to this body from a member of `group`.

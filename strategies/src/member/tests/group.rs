@@ -5,9 +5,8 @@
 use raft::eraftpb::MessageType;
 
 use super::{
-    THREE,
-    original::{ALL, Trio},
-    ready,
+    THREE, ends_of_log, ready,
+    trio::{ALL, Trio},
     world::name_of,
 };
 use crate::member::{entry::MemberChange, wire::Body};
@@ -53,7 +52,7 @@ fn with_learner() -> Trio {
 }
 
 fn committed(trio: &mut Trio) -> u64 {
-    trio.group(1).ends_of_log().1
+    ends_of_log(trio.group(1)).1
 }
 
 /// Its vote would cost availability.
@@ -178,7 +177,7 @@ fn leadership_goes_to_a_voter() {
         from: LEARNER,
         to: 1,
         term: trio.group(1).term(),
-        index: trio.group(1).ends_of_log().0,
+        index: ends_of_log(trio.group(1)).0,
         ..Default::default()
     };
     trio.step(acknowledgement);

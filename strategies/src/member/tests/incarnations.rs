@@ -50,7 +50,7 @@ fn repeated_pledge_changes_nothing() {
     world.must_lock("b", "k", 1);
     world.run(100);
     let group = world.status("a").group.unwrap();
-    let incarnations = THREE.map(|name| world.node(name).inside().0);
+    let incarnations = THREE.map(|name| world.node(name).incarnation());
     for (to, from) in [(0, 1), (1, 0), (2, 0)] {
         let before = world.group(THREE[to]).view();
         let header = header(incarnations[from], incarnations[to], 0);
@@ -98,7 +98,7 @@ fn taken_over(world: &mut World) -> (String, String, CallId) {
         seen: Seen::At { group, time: world.group(&leader).table().now() },
         owner: std::sync::Arc::default(),
     });
-    let header = header(former, world.node(&leader).inside().0, group);
+    let header = header(former, world.node(&leader).incarnation(), group);
     world.replies_to(&leader, &follower, &frame(&header, &Body::Request(late)));
     (leader, follower, waiting)
 }

@@ -23,12 +23,12 @@ use futures_util::FutureExt;
 use gaggle_channels::NodeName;
 use shuttle::{future::block_on, sync::atomic::AtomicUsize, thread};
 
-use super::silent::Silent;
+use super::{seeded, silent::Silent};
 use crate::{
     Clock, Error, Instant, Lock, LockOptions, MaxWait, MemberOptions,
     client::{driver::Driver, turns::Turns},
     lock_table::Sizes,
-    member::{Member, Policy, backend::Backend},
+    member::{Member, backend::Backend},
     sync::{explore_times, found, switch},
 };
 
@@ -67,13 +67,13 @@ impl Alone {
 
     fn parts() -> (Arc<Member>, Driver<Backend>, Arc<Moments>) {
         let (name, clock) = (NodeName::new("a").unwrap(), Arc::new(Moments::default()));
-        let options = MemberOptions::named("test", [name.clone()]).clock(clock.clone()).seed(1);
+        let options = MemberOptions::named("test", [name.clone()]).clock(clock.clone());
         let arrived = || {
             switch();
             None
         };
         let channel = Arc::new(Silent { name, arrived });
-        let (member, mut driver) = Member::assemble(channel, options, Policy::Queue).unwrap();
+        let (member, mut driver) = seeded(channel, options, 1);
         while !driver.backend().node().status().leads {
             clock.0.fetch_add(10, Ordering::SeqCst);
             let _ = driver.step();

@@ -16,22 +16,6 @@ fn locks_of_the_leader_leave_no_nonce() {
     assert_eq!(world.node(&leader).sizes(0).table.nonces_remembered, 0);
 }
 
-#[test]
-fn many_nonces_are_forgotten_in_time() {
-    let mut world = ready(&THREE);
-    let (leader, follower) = (world.leader().unwrap(), world.follower());
-    for nonce in 0..5_000 {
-        world.unlock(&follower, "k", nonce);
-    }
-    world.run(4_000);
-    let remembered = |world: &mut World| world.node(&leader).sizes(0).table.nonces_remembered;
-    assert_eq!(remembered(&mut world), 5_000);
-    world.run(25_000);
-    assert_eq!(remembered(&mut world), 5_000, "they are remembered");
-    world.run(12_000);
-    assert_eq!(remembered(&mut world), 0);
-}
-
 /// Contract, rule 7: after `waiter_ttl`, and not before.
 #[test]
 fn silence_of_3_s_is_presumed_death() {

@@ -6,7 +6,7 @@ use super::{THREE, ready, world::World};
 
 /// Three members, all ready, that compact a log of 50 entries to ten.
 fn small_log() -> World {
-    let mut world = World::with(&THREE, |options| options.compaction(50, 10));
+    let mut world = World::compacting(&THREE, 50, 10);
     world.run_until_ready();
     world
 }
@@ -67,7 +67,7 @@ fn lost_snapshot_does_not_block_a_follower() {
 /// Missed entries are sent in appends, each of which fits into a frame.
 #[test]
 fn missed_entries_may_exceed_a_frame() {
-    let mut world = World::with(&THREE, |options| options.compaction(5_000, 2_500));
+    let mut world = World::compacting(&THREE, 5_000, 2_500);
     world.run_until_ready();
     let (leader, follower) = (world.leader().unwrap(), world.follower());
     world.cut_off(&follower);

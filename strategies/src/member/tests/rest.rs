@@ -12,7 +12,7 @@ use std::{
 use futures_util::FutureExt;
 use gaggle_channels::{Channel, Hub};
 
-use super::{THREE, hand::Hand, world::name_of};
+use super::{THREE, hand::Hand, seeded, world::name_of};
 use crate::{
     Clock, Instant, Lock, MemberOptions, Nonce,
     client::{
@@ -21,7 +21,7 @@ use crate::{
         driver::Driver,
         mailbox::Mail,
     },
-    member::{Member, Policy, backend::Backend, node::Node, options::HEARTBEAT},
+    member::{Member, backend::Backend, node::Node, options::HEARTBEAT},
 };
 
 struct Process {
@@ -64,9 +64,7 @@ impl Trio {
     fn process(&self, name: &str, seed: u64) -> Process {
         let channel = Arc::new(self.hub.channel(name_of(name)));
         channel.connect().now_or_never().expect("nothing to wait for").unwrap();
-        let options = self.options.clone().seed(seed);
-        options.validate(channel.name(), channel.frame_limit()).unwrap();
-        let (_member, driver) = Member::assemble(channel, options, Policy::Queue).unwrap();
+        let (_member, driver) = seeded(channel, self.options.clone(), seed);
         Process { driver, turns: 0, wake: Instant::default(), stopped: false, _member }
     }
 

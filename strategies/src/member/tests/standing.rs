@@ -115,7 +115,7 @@ impl Visitor {
             members,
             times,
         };
-        let to = world.node(member).inside().0;
+        let to = world.node(member).incarnation();
         let from = self.incarnation;
         let header = header(from, to, 0);
         let frame = frame(&header, &Body::Presence(presence));
@@ -138,7 +138,7 @@ fn strangers_of_the_group_get_removed() {
     let (leader, follower) = (world.leader().unwrap(), world.follower());
     let group = world.status(&leader).group.unwrap();
     let name = THREE.into_iter().find(|name| *name != leader && *name != follower).unwrap();
-    let member = world.node(name).inside().0;
+    let member = world.node(name).incarnation();
     let mut known = Visitor::known_to(&mut world, &leader, name, member);
     assert_eq!(known.says(&mut world, &leader, Standing::Member(group)), [], "it is one");
     world.kill(name);
@@ -175,8 +175,8 @@ fn new_leader_applies_before_it_removes() {
 /// Sends one body, in the leader's name, to a member.
 fn send(world: &mut World, member: &str, group: u128, body: &Body) {
     let leader = world.leader().unwrap();
-    let from = if leader == member { 77 } else { world.node(&leader).inside().0 };
-    let to = world.node(member).inside().0;
+    let from = if leader == member { 77 } else { world.node(&leader).incarnation() };
+    let to = world.node(member).incarnation();
     let header = header(from, to, group);
     let frame = frame(&header, body);
     let sender = if leader == member { "other" } else { &leader };
@@ -224,7 +224,7 @@ fn joining_member_has_no_leader_before_its_snapshot() {
     let mut heard_before = 0;
     while !world.status(&follower).ready {
         world.run(1);
-        let Some((_, group)) = world.node(&follower).inside().1 else { continue };
+        let Some(group) = world.node(&follower).group() else { continue };
         let (heard, joined) = (group.leader().is_some(), group.halves().next().is_some());
         heard_before += u32::from(heard && !joined);
         assert!(joined || world.status(&follower).leader.is_none(), "it answers from no table");

@@ -11,12 +11,12 @@ use std::{
 use bytes::Bytes;
 use gaggle_channels::{NodeName, Received};
 
-use super::{frame, hand::Hand, header, silent::Silent};
+use super::{frame, hand::Hand, header, seeded, silent::Silent};
 use crate::{
     MemberOptions, Nonce,
     client::driver::Driver,
     lock_table::{Command, LockRequest, ProcessId, Seen, Wait},
-    member::{Member, Policy, backend::Backend, node::Node, wire::Body},
+    member::{Member, backend::Backend, node::Node, wire::Body},
 };
 
 /// Frames that arrive, each with a pause of the process that goes before its arrival.
@@ -58,8 +58,8 @@ impl Alone {
             Some(Received::Frame { from: NodeName::new("other").unwrap(), frame })
         };
         let channel = Arc::new(Silent { name, arrived });
-        let options = MemberOptions::named("test", names).clock(clock.clone()).seed(1);
-        let (_member, driver) = Member::assemble(channel, options, Policy::Queue).unwrap();
+        let options = MemberOptions::named("test", names).clock(clock.clone());
+        let (_member, driver) = seeded(channel, options, 1);
         Self { driver, arrivals, clock, _member }
     }
 
@@ -79,9 +79,8 @@ impl Alone {
 
     /// The same, in the name of `process`.
     fn takes_from(&mut self, process: u64, pause: u64, key: &str, nonce: u128) {
-        let (to, group) = self.node().inside();
-        let (group, _) = group.unwrap();
-        let header = header(SENDER, to, group);
+        let group = self.node().group().unwrap().id();
+        let header = header(SENDER, self.node().incarnation(), group);
         let request = LockRequest {
             key: key.into(),
             nonce: Nonce::from_u128(nonce),
