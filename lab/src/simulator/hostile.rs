@@ -74,7 +74,7 @@ pub fn attack(data: &[u8]) -> Hostilities {
 /// A plan without faults, and without clients of its own.
 fn calm(members: usize) -> Plan {
     let mut plan = Plan::generate(0, Clocks::WithinBound);
-    (plan.members, plan.clients, plan.named, plan.drifts) = (members, 0, true, false);
+    (plan.members, plan.clients, plan.drifts) = (members, 0, false);
     plan.faults = FaultPlan::default();
     plan.network = NetworkPlan { delay: (MS, MS), in_order: true, ..NetworkPlan::default() };
     plan

@@ -96,20 +96,15 @@ impl World {
     }
 
     fn send(&mut self, from: usize, to: &NodeName, frame: &Bytes) {
+        let Some(to) = self.slots.iter().position(|slot| slot.name == *to) else { return };
         let now = self.now();
-        for receiver in 0..self.slots.len() {
-            if self.slots[receiver].name != *to {
-                continue;
-            }
-            let to = receiver;
-            let arrivals = self.network.route(now, (from, to), &mut self.invariants.coverage);
-            if let Some(attacker) = &mut self.attacker {
-                attacker.see(from, to, frame);
-            }
-            for at in arrivals.into_iter().flatten() {
-                let name = self.slots[from].name.clone();
-                self.schedule(at, Event::Frame { to, from, name, frame: frame.clone() });
-            }
+        let arrivals = self.network.route(now, (from, to), &mut self.invariants.coverage);
+        if let Some(attacker) = &mut self.attacker {
+            attacker.see(from, to, frame);
+        }
+        for at in arrivals.into_iter().flatten() {
+            let name = self.slots[from].name.clone();
+            self.schedule(at, Event::Frame { to, from, name, frame: frame.clone() });
         }
     }
 
