@@ -1,8 +1,7 @@
 //! Bugs that can be planted, one at a time, so that every layer of tests can be seen to fail.
 //!
 //! Only test runs enable the feature `planted-bugs`; without it `planted!` is `false`.
-//! The environment variable `GAGGLE_BUG` names the bug of the process, and `GAGGLE_SCRIPTS` a
-//! folder whose scripts for Redis replace the shipped ones.
+//! The environment variable `GAGGLE_BUG` names the bug of the process.
 
 macro_rules! bugs {
     ($($(#[doc = $what:literal])+ $bug:ident = $name:literal,)+) => {
@@ -60,18 +59,4 @@ pub fn chosen() -> Result<Option<Bug>, String> {
         let names: Vec<_> = Bug::ALL.iter().map(|bug| bug.name()).collect();
         format!("GAGGLE_BUG={name}: there is no such bug; there are {}", names.join(", "))
     })
-}
-
-/// Whether this process runs with `bug`.
-pub(crate) fn planted(bug: Bug) -> bool {
-    static CHOSEN: std::sync::OnceLock<Option<Bug>> = std::sync::OnceLock::new();
-    *CHOSEN.get_or_init(|| chosen().unwrap_or_else(|error| panic!("{error}"))) == Some(bug)
-}
-
-/// The text of a file of scripts for Redis in the folder `GAGGLE_SCRIPTS`, if that is set.
-#[cfg(feature = "redis")]
-pub(crate) fn script(file: &str) -> Option<String> {
-    let folder = std::env::var_os("GAGGLE_SCRIPTS")?;
-    let path = std::path::Path::new(&folder).join(file);
-    Some(std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path:?}: {error}")))
 }

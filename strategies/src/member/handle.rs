@@ -9,11 +9,8 @@ use super::{
     options::MemberOptions,
 };
 use crate::{
-    Error, MemberSizes, MemberStatus, Owner, UnavailableKind,
-    client::{
-        driver::Driver,
-        handle::{Client, check_runtime},
-    },
+    Error, MemberSizes, Owner, UnavailableKind,
+    client::{Client, Driver, check_runtime},
     fork::unshared_random,
 };
 
@@ -63,14 +60,6 @@ impl Member {
         let owner = Owner::this_process(None);
         let backend = Backend::new(channel, &options, policy, &owner, seed)?;
         Ok(Self::new(backend, options.clock, owner, options.seed))
-    }
-
-    /// The state of the group, as far as this member knows it.
-    pub(crate) fn group_status(&self) -> MemberStatus {
-        match self.check_open() {
-            Ok(()) => self.status().borrow().status.clone(),
-            Err(_) => MemberStatus::default(),
-        }
     }
 
     pub(crate) fn sizes(&self) -> Result<MemberSizes, Error> {

@@ -4,28 +4,30 @@ use futures_util::future::join_all;
 use gaggle_channels::internal::redis_error::reason;
 use redis::{Cmd, RedisConnectionInfo, Value, aio::MultiplexedConnection};
 
-use super::{
-    error::{ConnectionError, VERSION_MIN},
-    protocol, script,
+use crate::{
+    printable::Printable,
+    redis::{
+        error::{ConnectionError, VERSION_MIN},
+        protocol, script,
+    },
 };
-use crate::printable::Printable;
 
 /// What a new connection needs: the login, and what the handshake checks.
 #[derive(Clone, Debug)]
-pub(super) struct Handshake {
-    pub(super) address: String,
+pub(in crate::redis) struct Handshake {
+    pub(in crate::redis) address: String,
     /// How URLs to such a server begin.
-    pub(super) scheme: &'static str,
-    pub(super) login: RedisConnectionInfo,
+    pub(in crate::redis) scheme: &'static str,
+    pub(in crate::redis) login: RedisConnectionInfo,
     /// Where grants are published; `None` if no call of this handle queues.
-    pub(super) topic: Option<String>,
+    pub(in crate::redis) topic: Option<String>,
     /// Where force-unlocks are published, read together with `topic`.
-    pub(super) forced: String,
-    pub(super) allow_eviction: bool,
+    pub(in crate::redis) forced: String,
+    pub(in crate::redis) allow_eviction: bool,
     /// Whether `WAIT` is used.
-    pub(super) waits: bool,
+    pub(in crate::redis) waits: bool,
     /// In a Cluster: a key without a use, which the server must be able to write.
-    pub(super) key: Option<String>,
+    pub(in crate::redis) key: Option<String>,
 }
 
 impl Handshake {
@@ -34,7 +36,7 @@ impl Handshake {
     ///
     /// It is the same for every connection: a server can be replaced, and its settings and rights
     /// can change.
-    pub(super) async fn perform(
+    pub(in crate::redis) async fn perform(
         &self,
         connection: &MultiplexedConnection,
     ) -> Result<u64, ConnectionError> {

@@ -11,8 +11,7 @@ use tokio::{
     net::TcpStream,
 };
 
-use super::error::ConnectionError;
-use crate::Clock;
+use crate::{clock::Clock, redis::error::ConnectionError};
 
 /// TLS may take this part of an attempt to connect.
 #[cfg(feature = "tls")]
@@ -22,7 +21,7 @@ const TLS_PART: u32 = 3;
 const PLAIN_AFTER: Duration = Duration::from_millis(250);
 
 /// How a URL begins without TLS and with it.
-pub(super) const PLAIN: &str = "redis";
+pub(in crate::redis) const PLAIN: &str = "redis";
 const SECURE: &str = "rediss";
 
 /// A stream of bytes to and from a server.
@@ -231,7 +230,10 @@ mod tests {
     use gaggle_fixtures::RedisServer;
 
     use super::*;
-    use crate::{BootClock, RedisOptions, redis::backend::Backend};
+    use crate::{
+        clock::BootClock,
+        redis::{RedisOptions, backend::Backend},
+    };
 
     #[test]
     fn ipv6_address_is_in_brackets() {

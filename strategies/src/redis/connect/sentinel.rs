@@ -7,8 +7,10 @@ use humantime::format_duration;
 use redis::{ConnectionAddr, RedisConnectionInfo, Value};
 
 use super::{
-    ask::{self, Asking},
     dial::{Dial, Dialing, shown, unopened},
+    query::{self, QueryClient},
+};
+use crate::redis::{
     error::{ConnectionError, is_unknown_command, server_reason},
     protocol::master,
 };
@@ -18,32 +20,32 @@ const PORT: u16 = 26_379;
 
 /// The Sentinels of one master, as the options name them.
 #[derive(Clone, Debug)]
-pub(super) struct Sentinels {
-    pub(super) master: String,
-    pub(super) addresses: Vec<String>,
-    pub(super) login: RedisConnectionInfo,
+pub(in crate::redis) struct Sentinels {
+    pub(in crate::redis) master: String,
+    pub(in crate::redis) addresses: Vec<String>,
+    pub(in crate::redis) login: RedisConnectionInfo,
 }
 
 /// Asks the Sentinels, beginning with another one in each attempt.
 pub(super) struct SentinelDial {
     pub(super) sentinels: Sentinels,
-    pub(super) asking: Asking,
+    pub(super) queries: QueryClient,
     pub(super) attempts: usize,
 }
 
 impl SentinelDial {
     /// Asks one Sentinel, and connects to the server that it names.
     fn way(&self, at: usize, patience: Duration) -> Dialing {
-        let address = ask::address(&self.sentinels.addresses[at], PORT);
-        let (master, asking) = (self.sentinels.master.clone(), self.asking.clone());
+        let address = query::address(&self.sentinels.addresses[at], PORT);
+        let (master, queries) = (self.sentinels.master.clone(), self.queries.clone());
         Box::pin(async move {
-            let asked = named(&address, &master, &asking);
-            let asked = asking.transport.within(patience, asked).await.unwrap_or_else(|| {
+            let asked = named(&address, &master, &queries);
+            let asked = queries.transport.within(patience, asked).await.unwrap_or_else(|| {
                 let reason = format!("no reply within {}", format_duration(patience));
                 Err(ConnectionError::NoSentinel { address: shown(&address), reason })
             });
             let server = asked.map_err(io::Error::other)?;
-            asking.transport.open(&server).await.map_err(|error| {
+            queries.transport.open(&server).await.map_err(|error| {
                 let (server, sentinel) = (shown(&server), shown(&address));
                 let named = format!("{server}, which is {master} for the Sentinel at {sentinel}");
                 io::Error::other(unopened(named, error))
@@ -55,7 +57,7 @@ impl SentinelDial {
 impl Dial for SentinelDial {
     fn dial(&mut self) -> Vec<Dialing> {
         let count = self.sentinels.addresses.len();
-        let (first, patience) = (self.attempts, self.asking.patience());
+        let (first, patience) = (self.attempts, self.queries.patience());
         self.attempts += 1;
         (first..first + count).map(|at| self.way(at % count, patience)).collect()
     }
@@ -65,7 +67,7 @@ impl Dial for SentinelDial {
     }
 
     fn is_looking_up(&self) -> bool {
-        self.asking.transport.look_ups.are_pending()
+        self.queries.transport.look_ups.are_pending()
     }
 
     fn address(&self) -> String {
@@ -77,19 +79,19 @@ impl Dial for SentinelDial {
 async fn named(
     address: &ConnectionAddr,
     name: &str,
-    asking: &Asking,
+    queries: &QueryClient,
 ) -> Result<ConnectionAddr, ConnectionError> {
     let shown = || shown(address);
     let unreachable = |reason| ConnectionError::NoSentinel { address: shown(), reason };
     let refused = |reason| ConnectionError::SentinelRefused { address: shown(), reason };
-    let asked = asking.ask(address, [&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", name]]).await;
+    let asked = queries.ask(address, [&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", name]]).await;
     let reply = asked.map_err(|error| match error {
         ConnectionError::Unreachable { reason, .. } => unreachable(reason),
         error => error,
     })?;
     match reply {
         Ok([Value::ServerError(error)]) if is_unknown_command(&error) => {
-            let scheme = asking.transport.scheme();
+            let scheme = queries.transport.scheme();
             Err(ConnectionError::NotSentinel { address: shown(), scheme })
         }
         Ok([Value::ServerError(error)]) => Err(refused(server_reason(&error))),

@@ -22,13 +22,14 @@ use tokio::{
     sync::mpsc,
 };
 
-use super::{
-    dial::Stream,
-    error::{ConnectionError, of_attempt},
-    handshake::Handshake,
-    request::Request,
+use super::{dial::Stream, handshake::Handshake};
+use crate::{
+    client::messages::Fate,
+    redis::{
+        error::{ConnectionError, of_attempt},
+        request::Request,
+    },
 };
-use crate::client::command::Fate;
 
 /// How many requests may be pending on the connection; more wait here. It bounds what a lost
 /// connection leaves of unknown fate.
@@ -193,10 +194,6 @@ impl Pipeline {
                     return;
                 }
             };
-            if planted!(ReplyMiscredited) && self.handed > 1 {
-                let (first, second) = self.requests.make_contiguous().split_at_mut(1);
-                mem::swap(&mut first[0].0, &mut second[0].0);
-            }
             let (request, _) = self.requests.pop_front().expect("it has just been polled");
             self.handed -= 1;
             self.replies.push((request, value));

@@ -8,19 +8,17 @@ use redis::{
     aio::MultiplexedConnection,
 };
 
-use super::{
-    dial::{Transport, shown, tls_at, unopened},
-    error::ConnectionError,
-};
+use super::dial::{Transport, shown, tls_at, unopened};
+use crate::redis::error::ConnectionError;
 
 /// How a server is asked.
 #[derive(Clone, Debug)]
-pub(super) struct Asking {
+pub(super) struct QueryClient {
     pub(super) login: RedisConnectionInfo,
     pub(super) transport: Transport,
 }
 
-impl Asking {
+impl QueryClient {
     /// How long one server may take: half of an attempt to connect, whose other half is for the
     /// connection to the server that it names. The next attempt begins with another one.
     pub(super) fn patience(&self) -> Duration {
