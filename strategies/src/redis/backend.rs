@@ -12,7 +12,7 @@ use std::{
 use redis::{ProtocolVersion, ServerError, Value};
 
 use super::{
-    connect::{self, Connected, Connection, Dial, Handshake, PLAIN},
+    connect::{self, Connection, Dial, Handshake, NewConnection, PLAIN},
     error::{ConnectionError, Refusal, server_reason},
     options::{Queue, RedisOptions},
     protocol::{self, Forced, Malformed, Reply},
@@ -37,7 +37,7 @@ pub struct Backend {
     encoder: Encoder,
     connection: Connection,
     /// The first connection, until a turn takes it.
-    first: Option<Connected>,
+    first: Option<NewConnection>,
     waiters: Waiters,
     unreported: Unreported,
     /// The latest time of the server that any reply has shown, in microseconds.
@@ -108,7 +108,7 @@ impl Backend {
                 None => {}
                 // A name server that does not reply: the next attempt awaits the same look-up.
                 Some(Err(error))
-                    if !error.cause().is_permanent() && self.connection.is_looking_up() => {}
+                    if !error.cause().is_permanent() && self.connection.has_pending_look_up() => {}
                 Some(connected) => {
                     self.first = Some(connected?);
                     return Ok(());
@@ -254,10 +254,10 @@ impl Backend {
         }
         request.fail(fate, &cause, events);
         let of_connection = matches!(refusal, Refusal::NoScript | Refusal::OfConnection);
-        of_connection.then_some(ConnectionError::Lost { address, reason })
+        of_connection.then(|| ConnectionError::lost(&address, &reason))
     }
 
-    fn changed(&mut self, opened: Result<Connected, ConnectionError>, events: &mut Vec<Event>) {
+    fn changed(&mut self, opened: Result<NewConnection, ConnectionError>, events: &mut Vec<Event>) {
         match opened {
             Ok((time, state)) => {
                 self.seen = self.seen.max(time);

@@ -21,7 +21,7 @@ pub use self::dial::{Dial, Dialed, Dialing, Stream};
 pub(super) use self::server::Tls;
 pub(super) use self::{
     candidates::dial as dial_of,
-    connection::{Connected, Connection},
+    connection::{Connection, NewConnection},
     dial::PLAIN,
     handshake::Handshake,
     sentinel::Sentinels,

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     error::Error,
     redis::{
-        error::{ConnectionError, is_unknown_command, of_attempt},
+        error::{ConnectionError, is_unknown_command},
         protocol::{Node, slot_and_nodes},
     },
 };
@@ -98,8 +98,8 @@ impl Dial for ClusterDial {
         true
     }
 
-    fn is_looking_up(&self) -> bool {
-        self.queries.transport.look_ups.are_pending()
+    fn has_pending_look_up(&self) -> bool {
+        self.queries.transport.look_ups.has_pending()
     }
 
     fn address(&self) -> String {
@@ -117,15 +117,16 @@ async fn masters(
     // The name alone has the slot that it has as a hash tag.
     let questions: [&[&str]; 2] = [&["CLUSTER", "KEYSLOT", namespace], &["CLUSTER", "SLOTS"]];
     let replies = queries.ask(node, questions).await?;
-    let replies = replies.map_err(|error| of_attempt(address(), &error))?;
+    let replies = replies.map_err(|error| ConnectionError::of_attempt(address(), &error))?;
     for reply in &replies {
         if let Value::ServerError(error) = reply {
             return Err(match error.details() {
-                Some(NO_CLUSTER) => ConnectionError::NoCluster { address: address(), scheme },
-                _ if is_unknown_command(error) => {
-                    ConnectionError::Sentinel { address: address(), scheme }
-                }
-                _ => ConnectionError::refused(address(), "CLUSTER", error),
+                Some(NO_CLUSTER) => ConnectionError::misconfigured(format!(
+                    "Redis at {address} is not a node of a Cluster: write {scheme}://{address}",
+                    address = address()
+                )),
+                _ if is_unknown_command(error) => ConnectionError::is_sentinel(&address(), scheme),
+                _ => ConnectionError::of_command(&address(), "CLUSTER", error),
             });
         }
     }
@@ -133,7 +134,7 @@ async fn masters(
     let (slot, nodes) = read.map_err(|_| ConnectionError::NotRedis { address: address() })?;
     if nodes.is_empty() {
         let reason = format!("no node serves slot {slot}, of namespace {namespace}");
-        return Err(ConnectionError::ClusterDown { address: address(), reason });
+        return Err(ConnectionError::cluster_down(&address(), &reason));
     }
     let ConnectionAddr::Tcp(asked, _) = node else { unreachable!("a node has a host") };
     let of = |(host, port): Node| ConnectionAddr::Tcp(host.unwrap_or_else(|| asked.clone()), port);

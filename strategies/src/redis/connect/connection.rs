@@ -14,6 +14,7 @@ use std::{
 };
 
 use gaggle_channels::internal::net::HEAD_START;
+use humantime::format_duration;
 use redis::Cmd;
 use tokio::task::unconstrained;
 
@@ -32,16 +33,15 @@ use crate::{
     redis::{error::ConnectionError, options::RedisOptions, request::Request},
 };
 
-/// The first attempt to connect again takes this part of the time of one at most, and each further
-/// one twice as long.
+/// The first reconnect attempt gets this part of `connect_timeout`; each retry doubles it.
 const FIRST_PART: u32 = 5;
 /// A connection that lasted this long ends a series of failures.
 const STEADY: Duration = Duration::from_secs(1);
 
 /// The server's time at a new connection, in microseconds, and what it may have lost.
-pub(in crate::redis) type Connected = (u64, ServerState);
+pub(in crate::redis) type NewConnection = (u64, ServerState);
 
-type Outcome = Result<Opened, ConnectionError>;
+type Outcome = Result<Session, ConnectionError>;
 type Attempt = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 
 /// The ways to a server, of which the first that leads to one wins. The next begins when one has
@@ -112,7 +112,7 @@ enum State {
 }
 
 /// A pipeline after its handshake, and the server's time in microseconds.
-type Opened = (Box<Pipeline>, u64);
+type Session = (Box<Pipeline>, u64);
 
 impl Connection {
     pub(in crate::redis) fn new(
@@ -138,7 +138,7 @@ impl Connection {
     pub(in crate::redis) fn take(
         &mut self,
         now: Instant,
-    ) -> Option<Result<Connected, ConnectionError>> {
+    ) -> Option<Result<NewConnection, ConnectionError>> {
         match &mut self.state {
             State::Pausing { until } if *until <= now => {
                 let until = now.after(self.limit());
@@ -203,13 +203,16 @@ impl Connection {
     /// Why the connection is unusable, if it is.
     pub(in crate::redis) fn broken(&self, now: Instant) -> Option<ConnectionError> {
         let State::Up { pipeline, silent_since, .. } = &self.state else { return None };
-        let address = || self.address().to_owned();
+        let address = self.address();
         if let Some(reason) = pipeline.end() {
-            return Some(ConnectionError::Lost { address: address(), reason: reason.to_owned() });
+            return Some(ConnectionError::lost(address, reason));
         }
         let timeout = self.options.request_timeout;
         let silent = !pipeline.is_idle() && silent_since.after(timeout) <= now;
-        silent.then(|| ConnectionError::Silent { address: address(), timeout })
+        silent.then(|| {
+            let timeout = format_duration(timeout);
+            ConnectionError::silent(format!("Redis at {address} has not replied for {timeout}"))
+        })
     }
 
     /// Drops the connection. Returns its pending requests.
@@ -264,8 +267,8 @@ impl Connection {
     }
 
     /// Whether a look-up goes on that the next attempt would await.
-    pub(in crate::redis) fn is_looking_up(&self) -> bool {
-        self.dial.is_looking_up()
+    pub(in crate::redis) fn has_pending_look_up(&self) -> bool {
+        self.dial.has_pending_look_up()
     }
 
     pub(in crate::redis) fn is_up(&self) -> bool {

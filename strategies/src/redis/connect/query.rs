@@ -2,7 +2,7 @@
 
 use std::{pin::pin, time::Duration};
 
-use gaggle_channels::internal::reply_limit::{HANDSHAKE_BYTES_MAX, Limited, ReplyLimit};
+use gaggle_channels::internal::reply_limit::{HANDSHAKE_BYTES_MAX, LimitedStream, ReplyLimit};
 use redis::{
     AsyncConnectionConfig, ConnectionAddr, RedisConnectionInfo, RedisResult, Value,
     aio::MultiplexedConnection,
@@ -38,7 +38,7 @@ impl QueryClient {
     ) -> Result<RedisResult<[Value; N]>, ConnectionError> {
         let stream = self.transport.open(address).await;
         let (stream, peer) = stream.map_err(|error| unopened(shown(address), error))?;
-        let stream = Limited::new(stream, ReplyLimit::new(HANDSHAKE_BYTES_MAX));
+        let stream = LimitedStream::new(stream, ReplyLimit::new(HANDSHAKE_BYTES_MAX));
         let config =
             AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
         let replies: RedisResult<[Value; N]> = async {

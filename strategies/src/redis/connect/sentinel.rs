@@ -42,7 +42,7 @@ impl SentinelDial {
             let asked = named(&address, &master, &queries);
             let asked = queries.transport.within(patience, asked).await.unwrap_or_else(|| {
                 let reason = format!("no reply within {}", format_duration(patience));
-                Err(ConnectionError::NoSentinel { address: shown(&address), reason })
+                Err(unreachable(&address, &reason))
             });
             let server = asked.map_err(io::Error::other)?;
             queries.transport.open(&server).await.map_err(|error| {
@@ -66,8 +66,8 @@ impl Dial for SentinelDial {
         true
     }
 
-    fn is_looking_up(&self) -> bool {
-        self.queries.transport.look_ups.are_pending()
+    fn has_pending_look_up(&self) -> bool {
+        self.queries.transport.look_ups.has_pending()
     }
 
     fn address(&self) -> String {
@@ -82,35 +82,50 @@ async fn named(
     queries: &QueryClient,
 ) -> Result<ConnectionAddr, ConnectionError> {
     let shown = || shown(address);
-    let unreachable = |reason| ConnectionError::NoSentinel { address: shown(), reason };
-    let refused = |reason| ConnectionError::SentinelRefused { address: shown(), reason };
+    let unreachable = |reason: &str| self::unreachable(address, reason);
+    let refused = |reason: &str| {
+        ConnectionError::misconfigured(format!(
+            "the Sentinel at {} did not name the master: {reason}; sentinel_user and \
+             sentinel_password log in there",
+            shown()
+        ))
+    };
     let asked = queries.ask(address, [&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", name]]).await;
     let reply = asked.map_err(|error| match error {
-        ConnectionError::Unreachable { reason, .. } => unreachable(reason),
+        ConnectionError::Unreachable { reason, .. } => unreachable(&reason),
         error => error,
     })?;
     match reply {
         Ok([Value::ServerError(error)]) if is_unknown_command(&error) => {
             let scheme = queries.transport.scheme();
-            Err(ConnectionError::NotSentinel { address: shown(), scheme })
+            Err(ConnectionError::misconfigured(format!(
+                "the server at {address} is not a Sentinel: give the address of one, or for that \
+                 server alone write {scheme}://{address}",
+                address = shown()
+            )))
         }
-        Ok([Value::ServerError(error)]) => Err(refused(server_reason(&error))),
-        Ok([Value::Nil]) => {
-            Err(ConnectionError::UnknownMaster { address: shown(), name: name.to_owned() })
-        }
+        Ok([Value::ServerError(error)]) => Err(refused(&server_reason(&error))),
+        Ok([Value::Nil]) => Err(ConnectionError::misconfigured(format!(
+            "the Sentinel at {} knows no master {name:?}: see its sentinel.conf",
+            shown()
+        ))),
         Ok([value]) => match master(value) {
             Some((host, port)) => Ok(ConnectionAddr::Tcp(host, port)),
-            None => Err(unreachable("its reply has no address".into())),
+            None => Err(unreachable("its reply has no address")),
         },
         Err(error) => Err(match Attempt::of(&error) {
             Attempt::Refused { command, reason, permanent: false } => {
-                ConnectionError::Refused { address: shown(), command, reason, permanent: false }
+                ConnectionError::command_refused(&shown(), &command, &reason, false)
             }
-            Attempt::Refused { reason, .. } => refused(reason),
-            Attempt::NoResp3 => refused(format!("it {NO_RESP3}")),
-            Attempt::NoPassword => refused("NOAUTH".into()),
-            Attempt::WrongPassword => refused("it refused the user name or the password".into()),
-            Attempt::NotRedis | Attempt::Failed => unreachable(reason(&error)),
+            Attempt::Refused { reason, .. } => refused(&reason),
+            Attempt::NoResp3 => refused(&format!("it {NO_RESP3}")),
+            Attempt::NoPassword => refused("NOAUTH"),
+            Attempt::WrongPassword => refused("it refused the user name or the password"),
+            Attempt::NotRedis | Attempt::Failed => unreachable(&reason(&error)),
         }),
     }
+}
+
+fn unreachable(sentinel: &ConnectionAddr, reason: &str) -> ConnectionError {
+    ConnectionError::silent(format!("cannot reach the Sentinel at {}: {reason}", shown(sentinel)))
 }
