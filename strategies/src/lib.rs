@@ -60,8 +60,6 @@ mod mutex;
 mod noop;
 pub mod operator;
 mod options;
-#[cfg(feature = "planted-bugs")]
-pub mod planted;
 mod printable;
 #[cfg(feature = "raft")]
 mod raft;
