@@ -12,7 +12,7 @@ use gaggle_strategies::{
     lock::{LossCause, Nonce},
 };
 
-use crate::{Section, keepalive::KeepAlive, lease::Hold};
+use crate::{Section, keepalive::KeepAlive, lease::Lease};
 
 /// A lock that this process holds. Dropping the guard unlocks it.
 ///
@@ -46,7 +46,7 @@ use crate::{Section, keepalive::KeepAlive, lease::Hold};
 #[must_use = "if unused the key is unlocked at once"]
 #[clippy::has_significant_drop]
 pub struct Guard {
-    hold: Arc<Hold>,
+    lease: Arc<Lease>,
     keepalive: Option<KeepAlive>,
     /// It ends with the guard. The aborted task of the keep-alive can outlive the guard, and a
     /// closing strategy unlocks every watched lock.
@@ -58,20 +58,20 @@ pub struct Guard {
 impl Guard {
     pub(crate) fn new(mutex: Arc<dyn KeyedMutex>, lock: Lock) -> Self {
         let watch = mutex.watch(&lock);
-        let hold = Arc::new(Hold::new(mutex, lock, watch.observer()));
-        Self { hold, keepalive: None, watch, armed: true }
+        let lease = Arc::new(Lease::new(mutex, lock, watch.observer()));
+        Self { lease, keepalive: None, watch, armed: true }
     }
 
     /// Extends in the background; needs a tokio runtime.
     pub(crate) fn keep_alive(mut self, duration: Duration, max_hold: Duration) -> Self {
-        self.keepalive = Some(KeepAlive::start(Arc::clone(&self.hold), duration, max_hold));
+        self.keepalive = Some(KeepAlive::start(Arc::clone(&self.lease), duration, max_hold));
         self
     }
 
     /// The key that is locked.
     #[must_use]
     pub fn key(&self) -> Arc<str> {
-        Arc::clone(self.hold.lock().key())
+        Arc::clone(self.lease.lock().key())
     }
 
     /// The fencing token, which grows with every grant of the key.
@@ -82,29 +82,29 @@ impl Guard {
     /// 64-bit integer: only the tokens of `Redis` are below 2⁵³, as JavaScript's numbers need.
     #[must_use]
     pub fn fencing_token(&self) -> u64 {
-        self.hold.lock().fencing_token()
+        self.lease.lock().fencing_token()
     }
 
     /// The nonce, which names this acquisition.
     #[must_use]
     pub fn nonce(&self) -> Nonce {
-        self.hold.lock().nonce()
+        self.lease.lock().nonce()
     }
 
     /// The lock as a plain value, with its present deadline. The guard continues to hold it.
     #[must_use]
     pub fn lock(&self) -> Lock {
-        self.hold.lock()
+        self.lease.lock()
     }
 
     pub(crate) fn section(&self) -> Section {
-        Section::new(Arc::clone(&self.hold))
+        Section::new(Arc::clone(&self.lease))
     }
 
     /// How long the lease can still be relied on; zero once lost. Reads the clock.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.hold.remaining()
+        self.lease.remaining()
     }
 
     /// Whether the lease can be relied on at this instant. Reads the clock each time; once `false`
@@ -127,15 +127,15 @@ impl Guard {
     pub async fn lost(&self) {
         tokio::select! {
             biased;
-            () = self.hold.loss_reported() => {}
-            () = self.hold.expired() => {}
+            () = self.lease.loss_reported() => {}
+            () = self.lease.expired() => {}
         }
     }
 
     /// Why the lease can no longer be relied on; `None` while it can.
     #[must_use]
     pub fn loss(&self) -> Option<LossCause> {
-        self.hold.loss()
+        self.lease.loss()
     }
 
     /// Details of the loss as text: the process that force-unlocked the lock and its reason, or why
@@ -172,16 +172,16 @@ impl Guard {
     /// Dropping the future leaves the lease as it was or extended, and the guard as it was.
     #[doc(alias = "renew")]
     pub async fn extend(&self, duration: Duration) -> Result<(), Error> {
-        if self.hold.loss().is_none() {
-            return self.hold.extend(duration).await;
+        if self.lease.loss().is_none() {
+            return self.lease.extend(duration).await;
         }
         let lock = self.lock();
-        let lost = || not_held(&lock, self.hold.clock.now());
+        let lost = || not_held(&lock, self.lease.clock.now());
         // The strategy knows whether its handle has ended; the shortest lease extends nothing.
         if self.watch.is_lost()
             && matches!(lost(), Error::NotHolder)
             && let Err(ended @ (Error::Closed | Error::Failed { .. })) =
-                self.hold.mutex.extend(&lock, DURATION_MIN).await
+                self.lease.mutex.extend(&lock, DURATION_MIN).await
         {
             return Err(ended);
         }
@@ -204,13 +204,13 @@ impl Guard {
     #[doc(alias = "release")]
     pub async fn unlock(mut self) -> Result<(), Error> {
         let lock = self.end();
-        let outcome = self.hold.mutex.unlock(&lock).await;
+        let outcome = self.lease.mutex.unlock(&lock).await;
         match outcome {
             Ok(()) => {}
-            Err(Error::NotHolder) => self.hold.unlock_found(LossCause::Ended),
-            Err(Error::Expired) => self.hold.unlock_found(LossCause::Deadline),
+            Err(Error::NotHolder) => self.lease.unlock_found(LossCause::Ended),
+            Err(Error::Expired) => self.lease.unlock_found(LossCause::Deadline),
             // A loss was noted by `end` at the latest, and none after it.
-            Err(_) if self.loss().is_some() => return Err(not_held(&lock, self.hold.clock.now())),
+            Err(_) if self.loss().is_some() => return Err(not_held(&lock, self.lease.clock.now())),
             Err(_) => return outcome,
         }
         self.armed = false;
@@ -230,17 +230,17 @@ impl Guard {
     fn end(&mut self) -> Lock {
         if let Some(keepalive) = self.keepalive.take() {
             // A keep-alive that has ended is not late.
-            self.hold.report_blocked();
+            self.lease.report_blocked();
             drop(keepalive);
         }
-        self.hold.end();
+        self.lease.end();
         self.lock()
     }
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        if self.hold.is_copy() {
+        if self.lease.is_copy() {
             // A mutex of the copy may have been locked during the fork.
             let watch = std::mem::replace(&mut self.watch, LossWatch::never());
             std::mem::forget((watch, self.keepalive.take()));
@@ -248,7 +248,7 @@ impl Drop for Guard {
         }
         let lock = self.end();
         if self.armed {
-            self.hold.mutex.release(&lock);
+            self.lease.mutex.release(&lock);
         }
     }
 }

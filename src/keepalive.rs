@@ -7,7 +7,7 @@ use humantime::format_duration;
 use rand::RngExt;
 use tokio::task::AbortHandle;
 
-use crate::lease::Hold;
+use crate::lease::Lease;
 
 /// A lease is extended when a third of it has passed: two thirds remain for retries.
 const EXTEND_AFTER_PARTS: u32 = 3;
@@ -20,20 +20,20 @@ const LONGEST_PAUSE_PARTS: u32 = 6;
 pub(crate) struct KeepAlive(AbortHandle);
 
 impl KeepAlive {
-    /// Extends `hold` by `duration` each time, and never past `max_hold` from now, plus the
+    /// Extends `lease` by `duration` each time, and never past `max_hold` from now, plus the
     /// time that a request takes.
-    pub(crate) fn start(hold: Arc<Hold>, duration: Duration, max_hold: Duration) -> Self {
-        let hold_until = hold.clock.now().after(max_hold);
+    pub(crate) fn start(lease: Arc<Lease>, duration: Duration, max_hold: Duration) -> Self {
+        let hold_until = lease.clock.now().after(max_hold);
         // Before the task is first polled: its thread may be blocked from now on.
-        sleeps_until(&hold, first_wake(&hold, duration), duration);
-        let asleep = Asleep(hold);
+        sleeps_until(&lease, first_wake(&lease, duration), duration);
+        let clearing = ClearWake(lease);
         let task = tokio::spawn(async move {
-            let hold = &*asleep.0;
+            let lease = &*clearing.0;
             tokio::select! {
                 biased;
                 // A lost lock is not extended, and leaves no task behind.
-                () = hold.loss_reported() => {}
-                () = run(hold, duration, hold_until) => {}
+                () = lease.loss_reported() => {}
+                () = run(lease, duration, hold_until) => {}
             }
         });
         Self(task.abort_handle())
@@ -41,23 +41,23 @@ impl KeepAlive {
 }
 
 /// Clears the wake time when the keep-alive ends, so that it is not reported as late.
-struct Asleep(Arc<Hold>);
+struct ClearWake(Arc<Lease>);
 
-impl Drop for Asleep {
+impl Drop for ClearWake {
     fn drop(&mut self) {
         self.0.set_extend_at(None);
     }
 }
 
 /// Notes the next wake. A wake in the past, after a long wait for the grant, counts from now.
-fn sleeps_until(hold: &Hold, wake_at: Instant, duration: Duration) {
-    hold.set_extend_at(Some((wake_at.max(hold.clock.now()), duration)));
+fn sleeps_until(lease: &Lease, wake_at: Instant, duration: Duration) {
+    lease.set_extend_at(Some((wake_at.max(lease.clock.now()), duration)));
 }
 
 /// The first wake. A long wait leaves less than a lease, because its drift is subtracted.
-fn first_wake(hold: &Hold, duration: Duration) -> Instant {
+fn first_wake(lease: &Lease, duration: Duration) -> Instant {
     let rest = duration - duration / EXTEND_AFTER_PARTS;
-    hold.deadline().unwrap_or_default().before(rest)
+    lease.deadline().unwrap_or_default().before(rest)
 }
 
 impl Drop for KeepAlive {
@@ -68,15 +68,15 @@ impl Drop for KeepAlive {
 
 /// Extends until `max_hold` is reached, the lock is lost or the handle has ended. The lease then
 /// expires, and `lost()` completes at its deadline.
-pub(crate) async fn run(hold: &Hold, duration: Duration, hold_until: Instant) {
+pub(crate) async fn run(lease: &Lease, duration: Duration, hold_until: Instant) {
     let mut failures = 0;
-    let mut wake_at = first_wake(hold, duration);
+    let mut wake_at = first_wake(lease, duration);
     loop {
-        hold.clock.sleep_until(wake_at).await;
-        hold.report_blocked();
-        hold.set_extend_at(None);
-        let Some(deadline) = hold.deadline() else { return };
-        let now = hold.clock.now();
+        lease.clock.sleep_until(wake_at).await;
+        lease.report_blocked();
+        lease.set_extend_at(None);
+        let Some(deadline) = lease.deadline() else { return };
+        let now = lease.clock.now();
         let wanted = hold_until.since(now).min(duration);
         if now >= deadline || wanted < DURATION_MIN || hold_until <= deadline {
             return;
@@ -84,10 +84,10 @@ pub(crate) async fn run(hold: &Hold, duration: Duration, hold_until: Instant) {
         if now.after(wanted) <= deadline {
             // The guard was extended further by hand.
             wake_at = now.after(duration / EXTEND_AFTER_PARTS);
-            sleeps_until(hold, wake_at, duration);
+            sleeps_until(lease, wake_at, duration);
             continue;
         }
-        match hold.extend(wanted).await {
+        match lease.extend(wanted).await {
             Ok(()) => {
                 failures = 0;
                 wake_at = now.after(duration / EXTEND_AFTER_PARTS);
@@ -98,10 +98,10 @@ pub(crate) async fn run(hold: &Hold, duration: Duration, hold_until: Instant) {
                 let pause = pause_after(failures, duration);
                 let shown = format_duration(Duration::from_millis(whole_ms(pause)));
                 tracing::debug!(%error, pause = %shown, "auto-extend failed, retrying");
-                wake_at = hold.clock.now().after(pause).min(deadline);
+                wake_at = lease.clock.now().after(pause).min(deadline);
             }
         }
-        sleeps_until(hold, wake_at, duration);
+        sleeps_until(lease, wake_at, duration);
     }
 }
 

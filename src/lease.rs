@@ -25,7 +25,7 @@ const LATE_PARTS: u32 = 6;
 const LATE_LEAST: Duration = Duration::from_millis(20);
 
 /// The lease of a guard, shared with its keep-alive.
-pub(crate) struct Hold {
+pub(crate) struct Lease {
     pub(crate) mutex: Arc<dyn KeyedMutex>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) watch: LossWatch,
@@ -52,7 +52,7 @@ impl State {
     }
 }
 
-impl Hold {
+impl Lease {
     /// A lock that `mutex` has just granted.
     pub(crate) fn new(mutex: Arc<dyn KeyedMutex>, lock: Lock, watch: LossWatch) -> Self {
         let clock = mutex.clock();
@@ -82,19 +82,19 @@ impl Hold {
     }
 
     /// The state at `now`, after noting a loss that the strategy reported, or the deadline implies.
-    fn look(&self, now: Instant) -> MutexGuard<'_, State> {
+    fn state_at(&self, now: Instant) -> MutexGuard<'_, State> {
         let reported = self.watch.cause();
         let state = self.state();
         let expired = state.is_expired(now).then_some(LossCause::Deadline);
         match reported.or(expired) {
-            Some(cause) => self.note(state, cause),
+            Some(cause) => self.note_loss(state, cause),
             None => state,
         }
     }
 
     /// Notes a loss. The first one is counted, logged and notified, and its cause stays: only a
     /// force-unlock before the deadline replaces it.
-    fn note<'a>(
+    fn note_loss<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
         cause: LossCause,
@@ -130,7 +130,7 @@ impl Hold {
             return Duration::ZERO;
         }
         let now = self.clock.now();
-        let state = self.look(now);
+        let state = self.state_at(now);
         let is_held = state.lost.is_none() && !state.ended;
         let deadline = state.lock.deadline().filter(|_| is_held);
         deadline.map_or(Duration::ZERO, |deadline| deadline.since(now))
@@ -138,7 +138,7 @@ impl Hold {
 
     /// Why the lock is lost.
     pub(crate) fn loss(&self) -> Option<LossCause> {
-        self.look(self.clock.now()).lost
+        self.state_at(self.clock.now()).lost
     }
 
     /// Completes when the strategy reports the loss.
@@ -160,7 +160,7 @@ impl Hold {
             Err(error) => {
                 match &error {
                     Error::NotHolder | Error::Expired => {
-                        drop(self.note(self.look(self.clock.now()), LossCause::Ended));
+                        drop(self.note_loss(self.state_at(self.clock.now()), LossCause::Ended));
                     }
                     Error::Unavailable { .. } | Error::Limit { .. } => {
                         self.watch.set_extend_error(Some(error.to_string().into()));
@@ -175,7 +175,7 @@ impl Hold {
     /// Takes a later deadline: a lost lock stays lost.
     fn set_deadline(&self, extended: Lock) -> Result<(), Error> {
         let now = self.clock.now();
-        let mut state = self.look(now);
+        let mut state = self.state_at(now);
         let outcome = match state.lost {
             Some(LossCause::Deadline) => Err(Error::Expired),
             // Another extension found it, or the strategy has reported it.
@@ -217,7 +217,7 @@ impl Hold {
     /// Records that the guard has released the lock: a loss is no longer noted.
     pub(crate) fn end(&self) {
         // Notes a loss that the guard was not asked for.
-        if !std::mem::replace(&mut self.look(self.clock.now()).ended, true) {
+        if !std::mem::replace(&mut self.state_at(self.clock.now()).ended, true) {
             self.held.released(&*self.clock);
         }
     }

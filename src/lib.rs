@@ -71,9 +71,8 @@
 //! [`Gaggle`](strategies::Gaggle) and [`Raft`](strategies::Raft); `tcp` adds their channel over
 //! TCP, and `raft`; `tls` adds TLS. Without features there are [`Local`](strategies::Local) and
 //! [`Noop`](strategies::Noop), and none of their dependencies. `metrics` counts grants, losses and
-//! connections for the crate `metrics`. `planted-bugs` serves our own tests; it is not a stable
-//! API. The conformance suite is the feature `testing` of `gaggle-strategies`. The
-//! command line is the package `gaggle-cli`.
+//! connections for the crate `metrics`. The conformance suite is the feature `testing` of
+//! `gaggle-strategies`. The command line is the package `gaggle-cli`.
 
 mod acquire;
 mod guard;

@@ -7,7 +7,7 @@ use gaggle_strategies::{
     lock::{LossCause, Nonce},
 };
 
-use crate::lease::Hold;
+use crate::lease::Lease;
 
 /// The lock of a running critical section, as [`Acquire::run`](crate::Acquire::run) and
 /// [`Locker::with_lock`](crate::Locker::with_lock) pass it. Cloning is cheap, and does not prolong
@@ -32,12 +32,12 @@ use crate::lease::Hold;
 /// ```
 #[derive(Clone)]
 pub struct Section {
-    hold: Arc<Hold>,
+    lease: Arc<Lease>,
 }
 
 impl Section {
-    pub(crate) fn new(hold: Arc<Hold>) -> Self {
-        Self { hold }
+    pub(crate) fn new(lease: Arc<Lease>) -> Self {
+        Self { lease }
     }
 
     /// The key that is locked.
@@ -61,14 +61,14 @@ impl Section {
     /// The lock as a plain value, with its present deadline.
     #[must_use]
     pub fn lock(&self) -> Lock {
-        self.hold.lock()
+        self.lease.lock()
     }
 
     /// How long the lease can still be relied on; zero once lost or unlocked. Reads the clock. An
     /// auto-extend lengthens it.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.hold.remaining()
+        self.lease.remaining()
     }
 
     /// Whether the lease can be relied on at this instant; see

@@ -19,7 +19,7 @@ async fn lease_is_extended_at_each_third() {
     tokio::time::sleep(ms(10_000)).await;
     assert_eq!(stub.extend_times_ms().len(), 3, "it ends with the guard");
     assert_eq!(stub.calls().last(), Some(&Call::Release));
-    assert!(stub.holds.is_empty());
+    assert!(stub.losses.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -153,7 +153,7 @@ async fn lost_lock_is_not_extended() {
     let guard = locker.lock_with("k", lease(ms(900))).auto_extend(ms(60_000)).await.unwrap();
     let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     assert_eq!(tasks(), 1);
-    stub.holds.lose(&guard.lock());
+    stub.losses.report(&guard.lock(), LossCause::Ended, None);
     tokio::time::sleep(ms(1)).await;
     assert_eq!(tasks(), 0, "also while the lost guard lives");
     tokio::time::sleep(ms(5000)).await;

@@ -52,7 +52,7 @@ async fn extend_postpones_a_pending_lost() {
 async fn early_loss_fires_before_the_deadline() {
     let stub = Stub::new();
     let guard = Locker::new(stub.clone()).lock_with("k", lease(ms(60_000))).await.unwrap();
-    assert!(stub.holds.lose(&guard.lock()));
+    assert!(stub.losses.report(&guard.lock(), LossCause::Ended, None));
     timeout(ms(0), guard.lost()).await.expect("at once");
     assert!(!guard.is_valid());
     stub.reply_to_extends(&[|| Err(Error::Closed), || Err(Error::no_quorum())]);
@@ -71,7 +71,7 @@ async fn granted_extend_does_not_outlive_a_reported_loss() {
     let guard = Locker::new(stub.clone()).lock_with("k", lease(ms(1000))).await.unwrap();
     let lose = async {
         tokio::time::sleep(ms(5)).await;
-        stub.holds.lose(&guard.lock());
+        stub.losses.report(&guard.lock(), LossCause::Ended, None);
     };
     let (extended, ()) = tokio::join!(guard.extend(ms(5000)), lose);
     assert!(matches!(extended, Err(Error::NotHolder)), "{extended:?}");
@@ -88,7 +88,7 @@ async fn refused_extend_loses_the_guard() {
     timeout(ms(0), guard.lost()).await.expect("at once");
     assert_eq!(stub.calls(), [Call::Lock, Call::Extend(ms(1000))]);
     assert_eq!(guard.loss(), Some(LossCause::Ended), "not its deadline");
-    stub.holds.force(&guard.lock(), &"why".into());
+    stub.losses.report(&guard.lock(), LossCause::Forced, Some(&"why".into()));
     assert_eq!(guard.loss(), Some(LossCause::Forced), "the strategy knows more");
     assert_eq!(guard.loss_note().as_deref(), Some("why"));
 }
@@ -132,7 +132,7 @@ async fn unlock_returns_and_disarms_the_drop() {
     assert!(matches!(locker.lock("k").await.unwrap().unlock().await, Err(Error::NotHolder)));
     assert!(matches!(locker.lock("k").await.unwrap().unlock().await, Err(Error::Expired)));
     assert_eq!(stub.count(|call| *call == Call::Release), 0);
-    assert!(stub.holds.is_empty(), "no watch stays behind");
+    assert!(stub.losses.is_empty(), "no watch stays behind");
 }
 
 #[tokio::test(start_paused = true)]
@@ -153,7 +153,7 @@ async fn unlock_without_reply_of_a_lost_guard_reports_the_loss() {
         let guard = Locker::new(stub.clone()).lock_with("k", lease(ms(100))).await.unwrap();
         tokio::time::advance(ms(waits)).await;
         if loses {
-            stub.holds.lose(&guard.lock());
+            stub.losses.report(&guard.lock(), LossCause::Ended, None);
         }
         let outcome = guard.unlock().await;
         assert!(
@@ -196,7 +196,7 @@ async fn into_lock_disarms_drop_and_auto_extend() {
     let guard = locker.lock_with("k", lease(ms(900))).auto_extend(ms(9000)).await.unwrap();
     let lock = guard.into_lock();
     // Before the task of the auto-extend has ended.
-    assert!(stub.holds.is_empty(), "a close would unlock it");
+    assert!(stub.losses.is_empty(), "a close would unlock it");
     tokio::time::sleep(ms(5000)).await;
     assert_eq!(stub.calls(), [Call::Lock]);
     assert_eq!(lock.fencing_token(), 7);
@@ -380,9 +380,9 @@ async fn first_cause_of_a_loss_stays() {
     let refused = locker.lock_with("k", lease(ms(1000))).await.unwrap();
     assert!(matches!(refused.extend(ms(1000)).await, Err(Error::NotHolder)));
     let reported = locker.lock_with("k", lease(ms(1000))).await.unwrap();
-    stub.holds.lose(&reported.lock());
+    stub.losses.report(&reported.lock(), LossCause::Ended, None);
     tokio::time::sleep(ms(2000)).await;
-    stub.holds.lose(&refused.lock());
+    stub.losses.report(&refused.lock(), LossCause::Ended, None);
     for guard in [refused, reported] {
         assert_eq!((guard.loss(), guard.is_valid()), (Some(LossCause::Ended), false));
         assert!(matches!(guard.extend(ms(1000)).await, Err(Error::Expired)), "from then on");
@@ -417,7 +417,7 @@ async fn expired_guard_is_not_lost_by_force() {
     let guard = Locker::new(stub.clone()).lock_with("k", lease(ms(1000))).await.unwrap();
     tokio::time::sleep(ms(1000)).await;
     assert_eq!(guard.loss(), Some(LossCause::Deadline));
-    stub.holds.force(&guard.lock(), &"why".into());
+    stub.losses.report(&guard.lock(), LossCause::Forced, Some(&"why".into()));
     assert_eq!((guard.loss(), guard.loss_note()), (Some(LossCause::Deadline), None));
 }
 

@@ -8,7 +8,7 @@ mod common;
 use std::time::Duration;
 
 use common::{Stub, lease, ms};
-use gaggle::{Error, LockOptions, Locker, open};
+use gaggle::{Error, LockOptions, Locker, LossCause, open};
 use gaggle_fixtures::{Proxy, RedisServer, free_port};
 use gaggle_strategies::{Local, Redis, RedisOptions, clock::TokioClock};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
@@ -157,7 +157,7 @@ fn loss_that_the_unlock_finds_is_counted_once() {
                 let lock = guard.lock();
                 let force = async {
                     tokio::time::sleep(ms(5)).await;
-                    stub.holds.force(&lock, &"why".into());
+                    stub.losses.report(&lock, LossCause::Forced, Some(&"why".into()));
                 };
                 let (unlocked, ()) = tokio::join!(guard.unlock(), force);
                 assert_eq!(unlocked.is_ok(), key == "in time");
@@ -165,7 +165,7 @@ fn loss_that_the_unlock_finds_is_counted_once() {
             // Known before the UNLOCK.
             stub.reply_to_unlocks(&[lost]);
             let known = locker.lock("known").await.unwrap();
-            stub.holds.lose(&known.lock());
+            stub.losses.report(&known.lock(), LossCause::Ended, None);
             assert!(known.unlock().await.is_err());
         });
     let lost = |cause| value(&figures, "gaggle_locks_lost_total", cause);
@@ -184,7 +184,7 @@ fn forced_loss_that_an_extend_finds_is_counted_as_forced() {
             let lock = guard.lock();
             let force = async {
                 tokio::time::sleep(ms(5)).await;
-                stub.holds.force(&lock, &"why".into());
+                stub.losses.report(&lock, LossCause::Forced, Some(&"why".into()));
             };
             let (extended, ()) = tokio::join!(guard.extend(ms(9000)), force);
             assert!(matches!(extended, Err(Error::NotHolder)), "{extended:?}");

@@ -91,7 +91,7 @@ async fn failed_unlock_keeps_output_and_cause() {
         // `Debug` is the sentence, too, as a `main` that returns the error prints it.
         assert_eq!(format!("{cause:?}"), reply().unwrap_err().to_string(), "{name}");
         assert_eq!(stub.calls(), calls, "{name}");
-        assert!(stub.holds.is_empty(), "{name}: no watch stays behind");
+        assert!(stub.losses.is_empty(), "{name}: no watch stays behind");
     }
 }
 
@@ -106,7 +106,7 @@ async fn section_dropped_during_unlock_is_unlocked() {
     assert_eq!(stub.calls(), [Call::Lock, Call::Unlock, Call::Release]);
     tokio::time::sleep(ms(5000)).await;
     assert!(stub.extend_times_ms().is_empty(), "nothing extends what is being unlocked");
-    assert!(stub.holds.is_empty());
+    assert!(stub.losses.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -203,9 +203,9 @@ async fn loss_in_the_last_step_is_not_called_expired() {
     for reply in replies {
         let stub = Stub::new();
         stub.reply_to_unlocks(&[reply]);
-        let holds = stub.holds.clone();
+        let losses = stub.losses.clone();
         let section = |section: gaggle::Section| async move {
-            holds.lose(&section.lock());
+            losses.report(&section.lock(), LossCause::Ended, None);
         };
         let outcome = Locker::new(stub).with_lock("k", lease(ms(900)), section).await;
         let Err(SectionError::NotUnlocked { cause, .. }) = outcome else { panic!("{outcome:?}") };

@@ -150,7 +150,7 @@ async fn web_server_is_no_redis() {
         stream.write_all(page).await.unwrap();
         let _ = stream.read(&mut [0; 1024]).await;
     });
-    let text = format!("the server at {address} is no Redis: its reply does not parse");
+    let text = format!("the server at {address} did not answer with the Redis protocol");
     assert_eq!(refused(format!("redis://{address}/")).await, (text, true));
 }
 

@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use gaggle_strategies::{
     Capabilities, Inspection, LockOptions,
     clock::{Clock, Instant},
-    implement::{Holds, LossWatch},
+    implement::{LossRegistry, LossWatch},
 };
 use shuttle::{
     Config, Runner,
@@ -75,7 +75,7 @@ impl Clock for Moments {
 /// A strategy that grants every extension, with a delay.
 struct Willing {
     clock: Arc<Moments>,
-    holds: Holds,
+    losses: LossRegistry,
 }
 
 #[async_trait]
@@ -86,7 +86,7 @@ impl KeyedMutex for Willing {
 
     async fn unlock(&self, lock: &Lock) -> Result<(), Error> {
         shuttle::future::yield_now().await;
-        self.holds.lose(lock);
+        self.losses.report(lock, LossCause::Ended, None);
         Ok(())
     }
 
@@ -105,15 +105,15 @@ impl KeyedMutex for Willing {
     }
 
     async fn close(&self) {
-        self.holds.lose_all();
+        self.losses.lose_all();
     }
 
     fn release(&self, lock: &Lock) {
-        self.holds.lose(lock);
+        self.losses.report(lock, LossCause::Ended, None);
     }
 
     fn watch(&self, lock: &Lock) -> LossWatch {
-        self.holds.watch(lock)
+        self.losses.watch(lock)
     }
 
     fn clock(&self) -> Arc<dyn Clock> {
@@ -124,7 +124,7 @@ impl KeyedMutex for Willing {
 /// A guard of one lease, which began now.
 fn held() -> (Arc<Guard>, Arc<Willing>) {
     let clock = Arc::new(Moments::default());
-    let strategy = Arc::new(Willing { clock: clock.clone(), holds: Holds::default() });
+    let strategy = Arc::new(Willing { clock: clock.clone(), losses: LossRegistry::default() });
     let deadline = clock.now().after(LEASE);
     let lock = Lock::new("k", Nonce::from_u128(7), 1, Some(deadline));
     (Arc::new(Guard::new(strategy.clone(), lock)), strategy)
@@ -188,13 +188,13 @@ fn loss_during_an_extension_is_notified() {
     });
 }
 
-/// Keeps `hold` alive for two leases, while time passes until that has ended.
-fn keep(hold: Arc<Hold>, clock: Arc<Moments>) -> [thread::JoinHandle<()>; 2] {
+/// Keeps `lease` alive for two leases, while time passes until that has ended.
+fn keep(lease: Arc<Lease>, clock: Arc<Moments>) -> [thread::JoinHandle<()>; 2] {
     let (ended, until) = (Arc::new(AtomicBool::new(false)), clock.now().after(LEASE * 2));
     let keeping = thread::spawn({
         let ended = ended.clone();
         move || {
-            block_on(keepalive::run(&hold, LEASE, until));
+            block_on(keepalive::run(&lease, LEASE, until));
             ended.store(true, Ordering::SeqCst);
         }
     });
@@ -213,7 +213,7 @@ fn keep(hold: Arc<Hold>, clock: Arc<Moments>) -> [thread::JoinHandle<()>; 2] {
 fn kept_lease_ends_and_stays_lost() {
     explore("kept_lease_ends_and_stays_lost", || {
         let (guard, strategy) = held();
-        let threads = keep(guard.hold.clone(), strategy.clock.clone());
+        let threads = keep(guard.lease.clone(), strategy.clock.clone());
         block_on(guard.lost());
         assert!(!guard.is_valid(), "lost, and valid again");
         look(&guard);
@@ -226,13 +226,13 @@ fn kept_lease_ends_and_stays_lost() {
 fn unlock_ends_the_keep_alives_watch() {
     explore("unlock_ends_the_keep_alives_watch", || {
         let (guard, strategy) = held();
-        let threads = keep(guard.hold.clone(), strategy.clock.clone());
+        let threads = keep(guard.lease.clone(), strategy.clock.clone());
         let guard = Arc::into_inner(guard).expect("it was not shared");
         let watch = strategy.watch(&guard.lock());
         block_on(guard.unlock()).unwrap();
         assert!(watch.is_lost());
         all(threads);
         drop(watch);
-        assert!(strategy.holds.is_empty(), "a watch is left");
+        assert!(strategy.losses.is_empty(), "a watch is left");
     });
 }

@@ -1,5 +1,5 @@
 //! The client side of a lock call, implemented once for every strategy that grants remotely. For
-//! drivers; may change in 0.x.
+//! drivers and backends; may change in 0.x.
 //!
 //! ```text
 //!   Client (handle)      checks, generates the nonce, arms the drop guard, sends one message
@@ -13,35 +13,28 @@
 //! refused LOCK is retried under a fresh nonce. Each rule of the contract for the holder's side is
 //! implemented here and nowhere else.
 
-mod attempts;
 pub(crate) mod backend;
+pub(crate) mod backoff;
 pub(crate) mod busy_poll;
-pub(crate) mod call;
-pub(crate) mod cause;
-pub(crate) mod command;
-pub(crate) mod core;
-pub(crate) mod delegate;
-pub(crate) mod driver;
-mod events;
-pub(crate) mod handle;
-mod held;
-mod lock;
+mod core;
+mod driver;
+mod handle;
 pub(crate) mod mailbox;
-mod mutex;
-mod operator;
-pub(crate) mod pace;
-mod pending;
-mod request;
-mod requests;
+pub(crate) mod messages;
+mod remote;
 #[cfg(test)]
 mod tests;
-mod timers;
 pub(crate) mod turns;
 
 pub use self::{
-    backend::{Backend, Failure},
-    call::{CallId, Until},
-    command::{Cause, Command, Copies, Event, Fate, Memory, Profile, Subject},
+    backend::{Backend, Cause, Failure, Profile},
+    core::{Core, Delivery},
     driver::{Driver, SHORTEST_SLEEP},
     handle::Client,
+    messages::{
+        Call, CallId, Command, Copies, Event, Fate, LockCall, Output, Query, Reply, RequestId,
+        ServerState, Until,
+    },
+    remote::Remote,
 };
+pub(crate) use self::{core::earlier, handle::check_runtime};

@@ -21,7 +21,7 @@ pub fn check_reason(reason: &str) -> Result<(), Error> {
 }
 
 /// The note for the holder whose lock was ended `by` another process, for
-/// [`Holds::force`](crate::Holds::force).
+/// [`LossRegistry::report`](crate::implement::LossRegistry::report).
 #[must_use]
 pub fn forced_note(by: &Owner, reason: &str) -> Arc<str> {
     format!("{by}: {reason}").into()

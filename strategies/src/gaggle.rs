@@ -6,8 +6,8 @@ use gaggle_channels::Channel;
 
 use crate::{
     Error, MemberOptions, MemberSizes, MemberStatus,
-    client::delegate::delegate_keyed_mutex,
-    member::{Member, Policy},
+    client::Remote,
+    member::{Backend, Member, Policy},
 };
 
 /// The Gaggle strategy: an embedded Raft group whose log holds LOCK, UNLOCK, EXTEND and NOOP
@@ -79,7 +79,7 @@ impl Gaggle {
     /// The state of the group, as far as this member knows it.
     #[must_use]
     pub fn status(&self) -> MemberStatus {
-        self.member.group_status()
+        self.member.group_status().unwrap_or_default()
     }
 
     /// How much this member remembers: its table, its log, its pending requests.
@@ -92,10 +92,10 @@ impl Gaggle {
     }
 }
 
-delegate_keyed_mutex!(
-    Gaggle,
-    member,
-    fn group_status(&self) -> Option<MemberStatus> {
-        Some(self.status())
+impl Remote for Gaggle {
+    type Backend = Backend;
+
+    fn client(&self) -> &Member {
+        &self.member
     }
-);
+}

@@ -4,7 +4,7 @@
 pub use crate::{
     deadline::{extended, extended_deadline, granted_deadline, not_held},
     forced::{check_reason, forced_note, log_forced},
-    holds::{Holds, LossWatch},
+    losses::{LossRegistry, LossWatch},
     options::{check_duration, check_key, check_request},
     wait::{lasts, wait_until, whole_ms},
 };

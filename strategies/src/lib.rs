@@ -27,20 +27,6 @@
 //! clock. `lock_table` and the member's core take events and time as arguments and return effects;
 //! the same code runs in production, in tests and in simulation.
 
-/// Whether this process runs with this [`Bug`](planted::Bug).
-#[cfg(feature = "planted-bugs")]
-macro_rules! planted {
-    ($bug:ident) => {
-        crate::planted::planted(crate::planted::Bug::$bug)
-    };
-}
-#[cfg(not(feature = "planted-bugs"))]
-macro_rules! planted {
-    ($bug:ident) => {
-        false
-    };
-}
-
 /// Adds one to a counter of the `metrics` facade; a no-op without that feature.
 #[allow(unused_macros, reason = "`Local` alone counts nothing")]
 macro_rules! count {
@@ -52,10 +38,6 @@ macro_rules! count {
 
 pub mod capabilities;
 #[cfg(any(feature = "raft", feature = "redis"))]
-#[cfg_attr(
-    not(all(feature = "raft", feature = "redis")),
-    allow(dead_code, reason = "each backend uses a part of it")
-)]
 pub mod client;
 pub mod clock;
 mod deadline;
@@ -65,12 +47,12 @@ mod forced;
 mod fork;
 #[cfg(feature = "raft")]
 mod gaggle;
-mod holds;
 pub mod implement;
 pub mod limits;
 mod local;
 pub mod lock;
 pub mod lock_table;
+mod losses;
 mod max_wait;
 #[cfg(feature = "raft")]
 pub mod member;
@@ -78,8 +60,6 @@ mod mutex;
 mod noop;
 pub mod operator;
 mod options;
-#[cfg(feature = "planted-bugs")]
-pub mod planted;
 mod printable;
 #[cfg(feature = "raft")]
 mod raft;

@@ -16,7 +16,7 @@ use tokio::task::consume_budget;
 use self::{call::Call, shard::Shards};
 use crate::{
     BootClock, Capabilities, Clock, DURATION_MAX, Drift, Error, Exclusion, Inspection, KeyedMutex,
-    Lock, LockOptions, LossWatch, Operator, Order, Survives, check_duration, check_key,
+    Lock, LockOptions, LossCause, LossWatch, Operator, Order, Survives, check_duration, check_key,
     check_request,
     deadline::check_lasting,
     extended,
@@ -165,10 +165,10 @@ impl KeyedMutex for Local {
 
     async fn close(&self) {
         // Needs no unlocks: a closed table grants no key.
-        self.shards.holds.lose_all();
+        self.shards.losses.lose_all();
         self.shards.close();
         // Watches that began during the close.
-        self.shards.holds.lose_all();
+        self.shards.losses.lose_all();
     }
 
     fn release(&self, lock: &Lock) {
@@ -177,11 +177,11 @@ impl KeyedMutex for Local {
     }
 
     fn watch(&self, lock: &Lock) -> LossWatch {
-        let watch = self.shards.holds.watch(lock);
+        let watch = self.shards.losses.watch(lock);
         match self.shards.held(lock).map(drop) {
             Ok(()) => {}
-            Err(Error::Expired) => _ = self.shards.holds.expire(lock),
-            Err(_) => _ = self.shards.holds.lose(lock),
+            Err(Error::Expired) => _ = self.shards.losses.report(lock, LossCause::Deadline, None),
+            Err(_) => _ = self.shards.losses.report(lock, LossCause::Ended, None),
         }
         watch
     }

@@ -32,21 +32,21 @@ const PAGE_DEFAULT: usize = 100;
 ///
 /// Check input with [`ListOptions::check`], [`check_key`](crate::check_key) and
 /// [`check_reason`](crate::check_reason) before any I/O. Notify the holder with
-/// [`Holds::force`](crate::Holds::force), and log with [`log_forced`](crate::log_forced).
+/// [`LossRegistry::report`](crate::implement::LossRegistry::report), and log with [`log_forced`](crate::log_forced).
 ///
 /// ```
 /// use std::{collections::BTreeMap, sync::{Arc, Mutex}};
 ///
 /// use gaggle_strategies::{
 ///     Error, Inspection, Lock,
-///     implement::{Holds, check_key, check_reason, forced_note, log_forced},
+///     implement::{LossRegistry, check_key, check_reason, forced_note, log_forced},
 ///     lock::Owner,
 ///     operator::{Cursor, Entry, ForcedUnlock, ListOptions, Operator, Page},
 /// };
 ///
 /// struct Table {
 ///     rows: Mutex<BTreeMap<Arc<str>, Inspection>>,
-///     holds: Holds,
+///     losses: LossRegistry,
 /// }
 ///
 /// #[async_trait::async_trait]
@@ -89,7 +89,8 @@ const PAGE_DEFAULT: usize = 100;
 ///         drop(rows); // the notified holder may call
 ///         let by = Owner::this_process(None);
 ///         let note = forced_note(&by, reason);
-///         self.holds.force(&Lock::new(key, found.nonce, found.fencing_token, None), &note);
+///         let lost = Lock::new(key, found.nonce, found.fencing_token, None);
+///         self.losses.report(&lost, LossCause::Forced, Some(&note));
 ///         log_forced(key, &found, &by, reason);
 ///         Ok(ForcedUnlock::Unlocked(found))
 ///     }

@@ -6,8 +6,8 @@ use gaggle_channels::Channel;
 
 use crate::{
     Error, MemberOptions, MemberSizes, MemberStatus,
-    client::delegate::delegate_keyed_mutex,
-    member::{Member, Policy},
+    client::Remote,
+    member::{Backend, Member, Policy},
 };
 
 /// The plain Raft strategy: the same group, member and table as [`Gaggle`](crate::Gaggle), but the
@@ -67,7 +67,7 @@ impl Raft {
     /// The state of the group, as far as this member knows it.
     #[must_use]
     pub fn status(&self) -> MemberStatus {
-        self.member.group_status()
+        self.member.group_status().unwrap_or_default()
     }
 
     /// How much this member remembers: its table, its log, its pending requests.
@@ -80,10 +80,10 @@ impl Raft {
     }
 }
 
-delegate_keyed_mutex!(
-    Raft,
-    member,
-    fn group_status(&self) -> Option<MemberStatus> {
-        Some(self.status())
+impl Remote for Raft {
+    type Backend = Backend;
+
+    fn client(&self) -> &Member {
+        &self.member
     }
-);
+}

@@ -5,51 +5,36 @@
 //!   of keys.
 //! - `backend`: the granting side of the client core: commands in, events out. `request`: the only
 //!   place that knows the argument order. `protocol`: the only place that reads replies and
-//!   publications. `waiters`: the waiters of this process, and when each is checked. `replicas`:
+//!   publications. `waiters`: the waiters of this process, and its signs of life. `replicas`:
 //!   grants that are not reported before enough replicas have them.
-//! - `connection`: one connection for requests and publications, opened again when it breaks.
-//!   `pipeline`: the requests on it. `dial`: the byte stream below it, over TCP or TLS. `server`:
-//!   the address and login. `sentinel`: finds the master that Sentinels watch. `cluster`: finds the
-//!   master of a slot. `ask`: sends the queries of both. `way`: chooses between these and a direct
-//!   connection. `handshake`: checks whether the server can hold locks.
+//! - `connect`: one connection for requests and publications, opened again when it breaks.
 //!
 //! **One lock:** the core submits a LOCK, which is sent at the end of the turn. If the key is free,
 //! the reply grants it. Otherwise the LOCK queues the waiter, which is granted the key later: by a
 //! publication, or by the reply to an UNLOCK of the same process. Checks (POLLs) find lost grants,
 //! and show that the process is alive.
 
-mod ask;
 mod backend;
-mod cluster;
-mod connection;
-mod dial;
+mod connect;
 mod error;
-mod handshake;
 mod keys;
 mod options;
-mod pipeline;
 mod protocol;
 mod replicas;
 mod request;
 mod script;
-mod sentinel;
-mod server;
 mod waiters;
-mod way;
 
 use std::sync::Arc;
 
 pub use self::{
     backend::Backend,
-    dial::{Dial, Dialed, Dialing, Stream},
+    connect::{Dial, Dialed, Dialing, Stream},
     options::{Queue, RedisOptions},
 };
 use crate::{
     Clock, Error, Owner,
-    client::{
-        delegate::delegate_keyed_mutex,
-        handle::{Client, check_runtime},
-    },
+    client::{Client, Remote, check_runtime},
     fork::unshared_random,
 };
 
@@ -158,4 +143,10 @@ impl Redis {
     }
 }
 
-delegate_keyed_mutex!(Redis, client);
+impl Remote for Redis {
+    type Backend = Backend;
+
+    fn client(&self) -> &Client<Backend> {
+        &self.client
+    }
+}

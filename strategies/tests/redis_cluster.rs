@@ -181,7 +181,7 @@ async fn no_cluster_or_a_broken_one_is_named() {
     assert_eq!(kind, UnavailableKind::Misconfigured);
     assert_eq!(
         cause,
-        "Redis at 127.0.0.1:PORT is no node of a Cluster: write redis://127.0.0.1:PORT"
+        "Redis at 127.0.0.1:PORT is not a node of a Cluster: write redis://127.0.0.1:PORT"
     );
     let (kind, cause) = refused(&alone, alone.options()).await;
     assert_eq!(kind, UnavailableKind::Misconfigured);

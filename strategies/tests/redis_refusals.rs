@@ -172,7 +172,7 @@ async fn server_that_is_no_redis_is_named() {
         let _ = stream.read_to_end(&mut Vec::new()).await;
     });
     let cause = misconfigured(RedisOptions::new(format!("redis://{address}"))).await;
-    assert_eq!(cause, format!("the server at {address} is no Redis: its reply does not parse"));
+    assert_eq!(cause, format!("the server at {address} did not answer with the Redis protocol"));
 }
 
 /// The cause that a server with these arguments is refused with.

@@ -120,7 +120,7 @@ async fn a_wrong_sentinel_is_passed_over() {
     assert_eq!(
         error,
         format!(
-            "the server at {decoy} is no Sentinel: give the address of one, or for that \
+            "the server at {decoy} is not a Sentinel: give the address of one, or for that \
              server alone write redis://{decoy}"
         )
     );

@@ -13,7 +13,7 @@ use gaggle::{
     Capabilities, Clock, Error, Inspection, KeyedMutex, Lock, LockOptions, Nonce, Owner,
     strategies::{
         clock::{Instant, TokioClock},
-        implement::{Holds, LossWatch},
+        implement::{LossRegistry, LossWatch},
     },
 };
 
@@ -38,7 +38,7 @@ pub(crate) type Inspect = fn() -> Result<Option<Inspection>, Error>;
 #[derive(Clone)]
 pub(crate) struct Stub {
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) holds: Holds,
+    pub(crate) losses: LossRegistry,
     state: Arc<Mutex<State>>,
 }
 
@@ -63,7 +63,7 @@ impl Stub {
     }
 
     pub(crate) fn with_clock(clock: Arc<dyn Clock>) -> Self {
-        Self { clock, holds: Holds::default(), state: Arc::default() }
+        Self { clock, losses: LossRegistry::default(), state: Arc::default() }
     }
 
     pub(crate) fn reply_to_locks(&self, replies: &[Reply]) {
@@ -168,7 +168,7 @@ impl KeyedMutex for Stub {
 
     async fn close(&self) {
         self.note(Call::Close);
-        self.holds.lose_all();
+        self.losses.lose_all();
     }
 
     fn release(&self, _: &Lock) {
@@ -176,7 +176,7 @@ impl KeyedMutex for Stub {
     }
 
     fn watch(&self, lock: &Lock) -> LossWatch {
-        self.holds.watch(lock)
+        self.losses.watch(lock)
     }
 
     fn clock(&self) -> Arc<dyn Clock> {

@@ -85,7 +85,7 @@ impl LookUps {
 
     /// Whether a look-up goes on that the next attempt would await.
     #[must_use]
-    pub fn are_pending(&self) -> bool {
+    pub fn has_pending(&self) -> bool {
         self.lock().values().any(|(begun, _)| begun.elapsed() < LOOK_UP_MAX)
     }
 
@@ -194,9 +194,9 @@ mod tests {
         });
         let error = look_ups.connect("slow.test:7", ATTEMPT).await.unwrap_err();
         assert_eq!(error.to_string(), "its host was not found in time");
-        assert!(look_ups.are_pending());
+        assert!(look_ups.has_pending());
         let stream = look_ups.connect("slow.test:7", ATTEMPT).await.unwrap();
-        assert_eq!((stream.peer_addr().unwrap(), look_ups.are_pending()), (address, false));
+        assert_eq!((stream.peer_addr().unwrap(), look_ups.has_pending()), (address, false));
     }
 
     #[tokio::test(start_paused = true)]
@@ -204,9 +204,9 @@ mod tests {
         let (host, look_ups) = ("127.0.0.1:7", LookUps::default());
         let looked_up = look_ups.begin(&format!("{host:?}"), std::future::pending());
         look_ups.connect(host, LIMIT).await.unwrap_err();
-        assert!(look_ups.are_pending());
+        assert!(look_ups.has_pending());
         tokio::time::advance(LOOK_UP_MAX).await;
-        assert!(!look_ups.are_pending());
+        assert!(!look_ups.has_pending());
         assert_eq!(look_ups.look_up(host, LIMIT).await.unwrap(), [host.parse().unwrap()]);
         assert!(looked_up.peek().is_none());
     }

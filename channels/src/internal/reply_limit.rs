@@ -50,31 +50,31 @@ impl ReplyLimit {
 /// A stream that fails once the limit is reached.
 ///
 /// ```
-/// use gaggle_channels::internal::reply_limit::{Limited, ReplyLimit};
+/// use gaggle_channels::internal::reply_limit::{LimitedStream, ReplyLimit};
 /// use tokio::io::AsyncReadExt;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {
 /// let limit = ReplyLimit::new(2);
-/// let mut stream = Limited::new(tokio::io::join(&b"+OK\r\n"[..], tokio::io::sink()), limit);
+/// let mut stream = LimitedStream::new(tokio::io::join(&b"+OK\r\n"[..], tokio::io::sink()), limit);
 /// stream.read_u16().await.unwrap();
 /// assert!(stream.read_u8().await.is_err());
 /// # }
 /// ```
 #[derive(Debug)]
-pub struct Limited<S> {
+pub struct LimitedStream<S> {
     stream: S,
     limit: ReplyLimit,
 }
 
-impl<S> Limited<S> {
+impl<S> LimitedStream<S> {
     /// Limits what is read from `stream`.
     pub fn new(stream: S, limit: ReplyLimit) -> Self {
         Self { stream, limit }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Limited<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for LimitedStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -92,7 +92,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Limited<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Limited<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for LimitedStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

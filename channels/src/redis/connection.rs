@@ -30,7 +30,7 @@ use crate::{
     QUEUE_BYTES, Received,
     internal::net::LookUps,
     internal::process::Opener,
-    internal::reply_limit::{HANDSHAKE_BYTES_MAX, Limited, ReplyLimit},
+    internal::reply_limit::{HANDSHAKE_BYTES_MAX, LimitedStream, ReplyLimit},
 };
 
 const OUTGOING_FRAMES_MAX: usize = 16_384;
@@ -98,7 +98,7 @@ impl Server {
             {
                 Ok(connected) => break connected,
                 // A name server that does not reply: the next attempt awaits the same look-up.
-                Err(_) if self.look_ups.are_pending() => {}
+                Err(_) if self.look_ups.has_pending() => {}
                 Err(error) => return Err(error),
             }
         };
@@ -122,7 +122,7 @@ impl Server {
             });
         let failed = |error| ConnectionError::of_attempt(self.address.clone(), &error);
         let stream = self.open().await.map_err(|error| failed(error.into()))?;
-        let stream = Limited::new(stream, limit.clone());
+        let stream = LimitedStream::new(stream, limit.clone());
         let login = self.info.redis_settings();
         let connected = MultiplexedConnection::new_with_config(login, stream, config).await;
         let (mut redis, driver) = connected.map_err(failed)?;

@@ -23,7 +23,7 @@ pub(super) enum ConnectionError {
         CONNECT_TIMEOUT.as_secs()
     )]
     Timeout { address: String },
-    #[error("the server at {address} is no Redis: its reply does not parse")]
+    #[error("the server at {address} did not answer with the Redis protocol")]
     NotRedis { address: String },
     #[error("the server at {address} {NO_RESP3}")]
     NoResp3 { address: String },

@@ -1,9 +1,19 @@
 //! The granting side, as the client core sees it.
 
-use std::task::{Context, Poll};
+use std::{
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
 
-use super::command::{Command, Copies, Event, Profile};
-use crate::{Error, Instant, MemberStatus};
+use super::messages::{Command, Copies, Event};
+use crate::{
+    capabilities::Capabilities,
+    clock::Instant,
+    deadline::Drift,
+    error::{Error, UnavailableKind},
+    status::MemberStatus,
+};
 
 /// A store, a consensus member, or a gate to one. One driver owns it.
 ///
@@ -11,12 +21,41 @@ use crate::{Error, Instant, MemberStatus};
 /// at once and needs no runtime: any thread can take a turn, and a test every turn. A turn is:
 /// [`take`](Self::take), then the calls of users, then rounds of [`flush`](Self::flush) and
 /// [`submit`](Self::submit) until neither does anything, then [`end_turn`](Self::end_turn).
+///
+/// # The order of events
+///
+/// 1. The first event that concerns the connection is [`Event::Up`], or [`Event::Down`] if there is
+///    none. The core submits nothing before the first `Up`, and nothing between a `Down` or
+///    [`Event::Reconnecting`] and the next `Up`. `Down` may be repeated with a later cause, and `Up`
+///    without a `Down` before it, as after a change of leader.
+/// 2. When a connection is lost, each request that was submitted on it and has no reply is reported
+///    by one [`Event::Failed`], before the `Down` or `Reconnecting` of that loss. Its
+///    [`Fate`](super::messages::Fate) is `Unsent` only if no byte of it can have left. A backend
+///    whose profile has [`resend`](Profile::resend) may lose requests without an event: the core
+///    retransmits them.
+/// 3. No reply to a request of an earlier connection follows the next `Up`. The core then submits
+///    again what is pending: unlocks and withdrawals first, then locks in the order of their calls.
+/// 4. `Up` says what may have been lost since the last one. After
+///    [`MissedEvents`](super::messages::ServerState::MissedEvents) the core checks every waiter and
+///    every held lock; after [`Replaced`](super::messages::ServerState::Replaced) every lock is
+///    lost, and every wait starts again.
+/// 5. Events of one acquisition come in the order in which they happened on the granting side. If
+///    its events and its replies arrive by separate queues whose order is unknown, a backend
+///    reports an [`Event::Lost`] before the replies of the turn, so that its cause is the first,
+///    and again behind them, because one of them may be older and grant the lock. The core ignores
+///    the repetition of a loss.
+/// 6. A request has one reply at most for each time that it was submitted. A `Granted` without a
+///    pending LOCK is that of a copy: the core frees the key, unless it knows the nonce, or was
+///    granted a greater token.
+/// 7. `Queued` is followed by `Granted`, `Held`, `Ended`, `Forgotten` or `Lost` at some time, or,
+///    where the profile has [`check_every`](Profile::check_every), by a reply to a check. Each
+///    `Queued` sets the time of the next check.
 pub trait Backend: Send + 'static {
     /// Its public state between turns: leader, term, connected, sizes. A state that is not equal to
     /// the last one wakes the tasks that wait for a change.
     type Status: Clone + Default + PartialEq + Send + Sync + 'static;
 
-    /// Its constant properties.
+    /// The constant properties of this backend.
     fn profile(&self) -> Profile;
 
     /// Completes when [`take`](Self::take) has something to take, and wakes the task that polled
@@ -31,8 +70,7 @@ pub trait Backend: Send + 'static {
     fn take(&mut self, now: Instant, events: &mut Vec<Event>) -> Result<(), Failure>;
 
     /// Takes a command, to be sent with the next flush. It never blocks; a command that cannot be
-    /// sent becomes an [`Event::Failed`] or [`Event::Unchecked`]. Not called between `Down` and
-    /// `Up`.
+    /// sent becomes an [`Event::Failed`]. Not called between `Down` and `Up`.
     fn submit(&mut self, now: Instant, command: Command) -> Copies;
 
     /// Processes submitted commands and reports the events. `now` was read after the last request
@@ -53,13 +91,15 @@ pub trait Backend: Send + 'static {
     /// Its state after a turn. `pending` is the number of pending requests of the core.
     fn status(&self, pending: usize) -> Self::Status;
 
-    /// Whether [`ready`](crate::KeyedMutex::ready) may return in this state.
+    /// Whether a handle with this state is [`ready`](crate::KeyedMutex::ready).
+    #[must_use]
     fn is_ready(status: &Self::Status) -> bool {
         let _ = status;
         true
     }
 
-    /// The state of the group, where there is one.
+    /// The status of the group that this member belongs to, if the strategy has groups.
+    #[must_use]
     fn group_status(status: &Self::Status) -> Option<MemberStatus> {
         let _ = status;
         None
@@ -75,22 +115,83 @@ pub trait Backend: Send + 'static {
     fn close(&mut self) -> impl Future<Output = ()> + Send;
 }
 
+/// The constant properties of a backend.
+#[derive(Clone, Copy, Debug)]
+pub struct Profile {
+    /// The guarantees of the strategy.
+    pub capabilities: Capabilities,
+    /// Whether waiters queue on the granting side; if not, a refused call retries.
+    pub queues: bool,
+    /// The range of the random pause between a refusal and the next attempt.
+    pub retry: (Duration, Duration),
+    /// The pause before a pending request is sent again, and its limit: it doubles each time.
+    /// `None` where the channel loses nothing without a [`Event::Failed`] or [`Event::Up`].
+    pub resend: Option<(Duration, Duration)>,
+    /// The longest time between two checks of a waiter. `None` where no event is lost without an
+    /// [`Event::Up`].
+    pub check_every: Option<Duration>,
+    /// The longest lease, [`DURATION_MAX`](crate::limits::DURATION_MAX) at most.
+    pub lease_max: Duration,
+    /// How long `unlock`, `extend`, `inspect` and a LOCK that does not wait may take.
+    pub request_timeout: Duration,
+    /// How many requests may be pending.
+    pub requests_max: usize,
+    /// How far the clock rates of the two sides may differ.
+    pub drift: Drift,
+    /// For how long the driver polls before it sleeps.
+    pub busy_poll: Duration,
+}
+
+/// Why a backend cannot serve. Cheap to clone: one cause may end many calls.
+#[derive(Clone, Debug)]
+pub struct Cause {
+    kind: UnavailableKind,
+    text: Arc<str>,
+}
+
+impl Cause {
+    /// A cause with a text for people.
+    pub fn new(kind: UnavailableKind, text: impl Into<Arc<str>>) -> Self {
+        Self { kind, text: text.into() }
+    }
+
+    /// Whether repeating the request is of no use.
+    #[must_use]
+    pub fn is_permanent(&self) -> bool {
+        self.kind == UnavailableKind::Misconfigured
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn text(&self) -> &Arc<str> {
+        &self.text
+    }
+
+    /// The public error.
+    #[must_use]
+    pub fn to_error(&self) -> Error {
+        Error::unavailable(self.kind, &*self.text)
+    }
+}
+
 /// Why a handle stopped for good.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Failure {
-    /// Its backend said so.
+    /// The backend can never serve again.
     #[error("the backend stopped: {0}")]
     Backend(String),
     /// A turn panicked.
     #[error("a broken invariant: {0}")]
     Panic(String),
-    /// This process is a fork of the one that opened it.
+    /// The handle is used in a fork of the process that opened it.
     #[error("opened by process {0} before a fork: open a new handle in this process")]
     Forked(u32),
 }
 
 impl Failure {
-    pub(crate) fn to_error(&self) -> Error {
+    /// The public error.
+    #[must_use]
+    pub fn to_error(&self) -> Error {
         Error::Failed { cause: Box::new(self.clone()) }
     }
 }

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use crate::Instant;
+use crate::clock::Instant;
 
 /// Beyond this, sleeping costs next to nothing.
 pub(crate) const BUSY_POLL_MAX: Duration = Duration::from_millis(1);

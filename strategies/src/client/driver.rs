@@ -16,12 +16,15 @@ use tokio::sync::{oneshot, watch};
 use super::{
     backend::{Backend, Failure},
     busy_poll::BusyPoll,
-    call::{Call, CallId, Output, Reply},
-    command::{Event, earlier},
-    core::Core,
+    core::{Core, earlier},
     mailbox::{Mail, Receiver},
+    messages::{Call, CallId, Event, Output, Reply},
 };
-use crate::{Clock, Holds, Instant, Lock};
+use crate::{
+    clock::{Clock, Instant},
+    lock::{Lock, LossCause},
+    losses::LossRegistry,
+};
 
 /// How many messages one turn takes: enough to gather a batch, few enough to stay prompt.
 const BATCH: usize = 512;
@@ -31,13 +34,17 @@ pub const SHORTEST_SLEEP: std::time::Duration = std::time::Duration::from_millis
 /// The state that the driver shares with its handle.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
-    pub(crate) holds: Holds,
+    pub(crate) losses: LossRegistry,
     /// No lock that was lost or released so far has a greater token.
     pub(crate) lost_token: AtomicU64,
     pub(crate) failure: OnceLock<Failure>,
 }
 
 /// Gathers arrivals, runs one turn of core and backend, and delivers its outputs.
+///
+/// [`Client::run`](super::handle::Client::run) drives it on a runtime. Without one, its owner calls
+/// [`step`](Self::step) when [`poll_arrived`](Backend::poll_arrived) is ready, when a call was made,
+/// and at [`next_wake`](Self::next_wake).
 pub struct Driver<B: Backend> {
     core: Core,
     backend: B,
@@ -54,12 +61,12 @@ pub struct Driver<B: Backend> {
     busy: BusyPoll,
     /// A caller that waits for its reply sent a request in this turn.
     awaited: bool,
-    /// How turns on other threads have ended since the task last looked.
-    stepped_elsewhere: Option<ControlFlow<()>>,
+    /// How the turns on threads of callers have ended since the task last looked.
+    caller_flow: Option<ControlFlow<()>>,
 }
 
 impl<B: Backend> Driver<B> {
-    pub(crate) fn new(
+    pub(super) fn new(
         backend: B,
         clock: Arc<dyn Clock>,
         mailbox: Receiver,
@@ -82,7 +89,7 @@ impl<B: Backend> Driver<B> {
             taken: 0,
             busy: BusyPoll::new(profile.busy_poll),
             awaited: false,
-            stepped_elsewhere: None,
+            caller_flow: None,
         }
     }
 
@@ -98,7 +105,7 @@ impl<B: Backend> Driver<B> {
     /// Takes a turn if something has arrived. Also completes after a turn on another thread, which
     /// may have changed when the next one must come.
     pub(super) fn poll_step(&mut self, context: &mut Context<'_>) -> Poll<ControlFlow<()>> {
-        if let Some(flow) = self.stepped_elsewhere.take() {
+        if let Some(flow) = self.caller_flow.take() {
             return Poll::Ready(flow);
         }
         if self.backend.poll_arrived(context).is_ready() {
@@ -110,14 +117,14 @@ impl<B: Backend> Driver<B> {
         self.mailbox.poll_recv(context).map(|mail| self.step_with(mail))
     }
 
-    /// Takes all mail on a thread that is not that of the driver's task. The mail has woken the
-    /// task, which then waits again.
-    pub(super) fn step_elsewhere(&mut self) {
+    /// Takes all mail on the thread of a caller. The mail has woken the driver's task, which then
+    /// waits again.
+    pub(super) fn step_on_caller(&mut self) {
         for _ in 0..self.mailbox.len().div_ceil(BATCH) {
-            if self.stepped_elsewhere == Some(ControlFlow::Break(())) {
+            if self.caller_flow == Some(ControlFlow::Break(())) {
                 return;
             }
-            self.stepped_elsewhere = Some(self.step());
+            self.caller_flow = Some(self.step());
         }
     }
 
@@ -140,7 +147,7 @@ impl<B: Backend> Driver<B> {
     #[must_use]
     pub fn next_wake(&self) -> Instant {
         let wake = earlier(self.core.next_wake(), self.backend.next_wake());
-        match earlier(wake, self.core.closing) {
+        match earlier(wake, self.core.close_deadline()) {
             // Nothing is scheduled: the sleep is cut short by whatever arrives.
             None => self.now.after(std::time::Duration::from_secs(3600)),
             Some(at) if at > self.now.after(SHORTEST_SLEEP) => at,
@@ -148,12 +155,12 @@ impl<B: Backend> Driver<B> {
         }
     }
 
-    /// One turn and its deliveries: everything between two waits. It breaks where the handle ends.
+    /// One turn and its deliveries: everything between two waits. Breaks where the handle ends.
     pub fn step(&mut self) -> ControlFlow<()> {
         self.step_with(None)
     }
 
-    /// As [`step`](Self::step); `mail` is what ended the wait.
+    /// A turn after a wait that `mail` has ended.
     pub(crate) fn step_with(&mut self, mail: Option<Mail>) -> ControlFlow<()> {
         if self.shared.failure.get().is_some() {
             return ControlFlow::Break(());
@@ -183,7 +190,7 @@ impl<B: Backend> Driver<B> {
             let Some(mail) = self.mailbox.try_recv() else { break };
             self.take_mail(arrived, mail);
         }
-        if self.mailbox.is_disconnected() && self.core.closing.is_none() {
+        if self.mailbox.is_disconnected() && self.core.close_deadline().is_none() {
             // The last handle was dropped: its unlocks are still sent.
             self.core.call(arrived, Call::Close { watched: Vec::new() });
         }
@@ -235,7 +242,7 @@ impl<B: Backend> Driver<B> {
                 Output::Reply { id, reply } => later.push((id, reply)),
                 Output::Lost { lock, forced } => shared.lose(*now, &lock, forced.as_ref()),
                 Output::Unextended { lock, cause } => {
-                    shared.holds.note_extend_error(&lock, cause.text());
+                    shared.losses.note_extend_error(&lock, cause.text());
                 }
                 Output::Released { lock, is_loss } => {
                     if is_loss {
@@ -243,7 +250,7 @@ impl<B: Backend> Driver<B> {
                         warn_of(&lock, None);
                     }
                     shared.note_lost(lock.fencing_token());
-                    shared.holds.lose(&lock);
+                    shared.losses.report(&lock, LossCause::Ended, None);
                 }
             }
         }
@@ -263,35 +270,31 @@ impl<B: Backend> Driver<B> {
 
     /// Whether a closing has come to its end: every call has its reply, and the backend agrees.
     fn may_close(&mut self) -> bool {
-        let Some(until) = self.core.closing else { return false };
+        let Some(until) = self.core.close_deadline() else { return false };
         (self.now >= until || self.core.pending() == 0) && self.backend.leave(self.now)
     }
 
     /// Ends the handle: callers that still wait see the senders of the replies dropped.
     pub(crate) async fn end(mut self) {
         self.replies.clear();
-        self.mailbox.close();
-        // Dropped, so that their callers do not wait for the end of the backend.
-        while self.mailbox.recv().await.is_some() {}
-        self.shared.holds.lose_all();
+        // Their callers do not wait for the end of the backend.
+        self.mailbox.close_and_drain();
+        self.shared.losses.lose_all();
         self.backend.close().await;
     }
-}
 
-/// Between turns.
-impl<B: Backend> Driver<B> {
-    /// The granting side.
+    /// The backend, between turns.
     #[must_use]
     pub fn backend(&self) -> &B {
         &self.backend
     }
 
-    /// The granting side, to be polled before a turn.
+    /// The backend, to be polled before a turn.
     pub fn backend_mut(&mut self) -> &mut B {
         &mut self.backend
     }
 
-    /// Why the handle failed, if it did.
+    /// Why the handle has failed, if it has.
     #[must_use]
     pub fn failure(&self) -> Option<&Failure> {
         self.shared.failure.get()
@@ -302,24 +305,25 @@ impl<B: Backend> Driver<B> {
     pub fn pending(&self) -> usize {
         self.core.pending()
     }
+}
 
-    #[cfg(test)]
+#[cfg(test)]
+impl<B: Backend> Driver<B> {
     pub(crate) fn is_closing(&self) -> bool {
-        self.core.closing.is_some()
+        self.core.close_deadline().is_some()
     }
 }
 
 impl Shared {
     fn lose(&self, now: Instant, lock: &Lock, forced: Option<&Arc<str>>) {
         self.note_lost(lock.fencing_token());
-        let is_unlogged = match forced {
-            Some(note) => self.holds.force(lock, note),
+        let cause = match forced {
+            Some(_) => LossCause::Forced,
             // A lock without a deadline is no longer held here: its deadline has passed.
-            None if lock.deadline().is_none_or(|deadline| deadline <= now) => {
-                self.holds.expire(lock)
-            }
-            None => self.holds.lose(lock),
+            None if lock.deadline().is_none_or(|deadline| deadline <= now) => LossCause::Deadline,
+            None => LossCause::Ended,
         };
+        let is_unlogged = self.losses.report(lock, cause, forced);
         if is_unlogged {
             warn_of(lock, forced.map(|note| &**note));
         }
@@ -350,12 +354,12 @@ fn warn_of(lost: &Lock, forced: Option<&str>) {
     tracing::warn!(%key, token, nonce = %lost.nonce(), forced, "lock lost");
 }
 
-/// Guards must not outlive the driver unnoticed, also if its task is dropped with its runtime.
+/// Reports the loss of all locks, also if the driver's task is dropped with its runtime.
 impl<B: Backend> Drop for Driver<B> {
     fn drop(&mut self) {
         // First, so that a later watch finds the handle closed.
         self.mailbox.close();
-        self.shared.holds.lose_all();
+        self.shared.losses.lose_all();
         self.status.send_replace(B::Status::default());
     }
 }

@@ -1,5 +1,9 @@
 //! The handle of a strategy: unlock, extend, inspect, watch, close.
 
+mod call_guard;
+mod lock;
+mod operator;
+
 use std::{
     fmt,
     sync::{
@@ -13,32 +17,41 @@ use gaggle_channels::internal::process::Opener;
 use tokio::{runtime::Handle, sync::watch};
 
 use super::{
-    backend::{Backend, Failure},
-    call::{Call, CallId, Query, Reply},
-    command::Profile,
+    backend::{Backend, Failure, Profile},
     core::REQUESTS,
     driver::{Driver, Shared},
     mailbox::{Full, Mail, Sender, mailbox},
+    messages::{Call, CallId, Query, Reply},
     turns::Turns,
 };
 use crate::{
-    Clock, DURATION_MIN, Error, Inspection, Instant, Lock, LossWatch, Owner, UnavailableKind,
-    check_key, extended, fork::unshared_random, not_held, options::check_span, random::Random,
-    sync::AtomicBool, wait::whole_ms,
+    capabilities::Capabilities,
+    clock::{Clock, Instant},
+    deadline::{extended, not_held},
+    error::{Error, UnavailableKind},
+    fork::unshared_random,
+    limits::DURATION_MIN,
+    lock::{Inspection, Lock, LossCause, Owner},
+    losses::LossWatch,
+    options::{check_key, check_span},
+    random::Random,
+    status::MemberStatus,
+    sync::AtomicBool,
+    wait::whole_ms,
 };
 
 /// The handle of a driver. Dropping it ends the driver once everything is sent, or after a request
 /// timeout.
 pub struct Client<B: Backend> {
-    pub(crate) profile: Profile,
-    pub(super) clock: Arc<dyn Clock>,
-    pub(super) mail: Sender,
-    pub(super) owner: Arc<Owner>,
-    pub(super) random: Random,
+    profile: Profile,
+    clock: Arc<dyn Clock>,
+    mail: Sender,
+    owner: Arc<Owner>,
+    random: Random,
     ids: AtomicU64,
-    pub(super) opener: Opener,
+    opener: Opener,
     closed: AtomicBool,
-    pub(super) shared: Arc<Shared>,
+    shared: Arc<Shared>,
     status: watch::Receiver<B::Status>,
     pub(crate) turns: Arc<Turns<B>>,
 }
@@ -92,15 +105,15 @@ impl<B: Backend> Client<B> {
         let until = lock.deadline().map_or(limit, |deadline| deadline.max(limit));
         // The holder gives up first (contract, rule 2): other guards of the same acquisition may be
         // watched in this process.
-        self.shared.holds.lose(lock);
-        if !self.free(lock.clone(), until, limit, None).await? {
+        self.shared.losses.report(lock, LossCause::Ended, None);
+        if !self.unlock_by(lock.clone(), until, limit, None).await? {
             return Err(not_held(lock, self.clock.now()));
         }
         Ok(())
     }
 
-    /// Frees an acquisition. Returns whether it held the key.
-    pub(super) async fn free(
+    /// Unlocks an acquisition, and waits until `limit`. Returns whether it held the key.
+    async fn unlock_by(
         &self,
         lock: Lock,
         until: Instant,
@@ -135,7 +148,7 @@ impl<B: Backend> Client<B> {
         }
     }
 
-    pub(super) async fn extend_by(
+    async fn extend_by(
         &self,
         lock: &Lock,
         duration: Duration,
@@ -157,11 +170,7 @@ impl<B: Backend> Client<B> {
         self.inspect_by(key, self.clock.now().after(self.profile.request_timeout)).await
     }
 
-    pub(super) async fn inspect_by(
-        &self,
-        key: &str,
-        limit: Instant,
-    ) -> Result<Option<Inspection>, Error> {
+    async fn inspect_by(&self, key: &str, limit: Instant) -> Result<Option<Inspection>, Error> {
         self.check_open()?;
         match self.query(limit, Query::Inspect { key: key.into() }).await? {
             Reply::Inspected(found) => found,
@@ -175,7 +184,7 @@ impl<B: Backend> Client<B> {
             // Its mutexes may have been locked in the fork.
             return;
         }
-        self.shared.holds.lose(lock);
+        self.shared.losses.report(lock, LossCause::Ended, None);
         if check_key(lock.key()).is_err() {
             // Nothing was ever granted under such a key.
             return;
@@ -190,14 +199,14 @@ impl<B: Backend> Client<B> {
 
     /// Sends an unlock or a withdrawal on this thread: the driver's task may never run again, as
     /// where the program ends.
-    pub(super) fn send_now(&self, call: Call) -> Result<(), Full> {
+    fn send_now(&self, call: Call) -> Result<(), Full> {
         self.mail.release(Mail { call, reply: None })?;
         self.turns.take_turn();
         Ok(())
     }
 
     pub(crate) fn watch(&self, lock: &Lock) -> LossWatch {
-        let watch = self.shared.holds.watch(lock);
+        let watch = self.shared.losses.watch(lock);
         if self.check_open().is_err() {
             self.release(lock);
         } else if lock.fencing_token() <= self.shared.lost_token.load(Ordering::SeqCst) {
@@ -205,10 +214,26 @@ impl<B: Backend> Client<B> {
             let call = Call::Check { lock: lock.clone() };
             if self.mail.release(Mail { call, reply: None }).is_err() {
                 // The mailbox is full.
-                self.shared.holds.lose(lock);
+                self.shared.losses.report(lock, LossCause::Ended, None);
             }
         }
         watch
+    }
+
+    /// Completes once the backend is ready to grant.
+    pub(crate) async fn ready(&self) -> Result<(), Error> {
+        self.check_open()?;
+        let mut status = self.status();
+        let ready = status.wait_for(B::is_ready).await;
+        ready.map(drop).map_err(|_| self.end_error())
+    }
+
+    /// The status of the group, as far as this process knows it.
+    pub(crate) fn group_status(&self) -> Option<MemberStatus> {
+        match self.check_open() {
+            Ok(()) => B::group_status(&self.status.borrow()),
+            Err(_) => B::group_status(&B::Status::default()),
+        }
     }
 
     pub(crate) async fn close(&self) {
@@ -216,8 +241,8 @@ impl<B: Backend> Client<B> {
             return;
         }
         self.closed.store(true, Ordering::Release);
-        let watched = self.shared.holds.lose_all();
-        self.mail.end(Mail { call: Call::Close { watched }, reply: None });
+        let watched = self.shared.losses.lose_all();
+        self.mail.close(Mail { call: Call::Close { watched }, reply: None });
         // Its sender is dropped with the driver.
         let mut status = self.status();
         while status.changed().await.is_ok() {}
@@ -227,18 +252,22 @@ impl<B: Backend> Client<B> {
         self.clock.clone()
     }
 
+    pub(crate) fn capabilities(&self) -> Capabilities {
+        self.profile.capabilities
+    }
+
     /// The latest status of the backend; its sender is dropped with the driver.
     #[must_use]
     pub fn status(&self) -> watch::Receiver<B::Status> {
         self.status.clone()
     }
 
-    pub(super) fn next_id(&self) -> CallId {
+    fn next_id(&self) -> CallId {
         self.ids.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Some backends bound leases more tightly than the contract does.
-    pub(super) fn check_lease(&self, duration: Duration) -> Result<(), Error> {
+    fn check_lease(&self, duration: Duration) -> Result<(), Error> {
         check_span("duration", duration, DURATION_MIN, self.profile.lease_max)
     }
 
@@ -250,7 +279,7 @@ impl<B: Backend> Client<B> {
         self.check_running()
     }
 
-    pub(super) fn check_running(&self) -> Result<(), Error> {
+    fn check_running(&self) -> Result<(), Error> {
         if self.closed.load(Ordering::Acquire) || self.mail.is_closed() {
             return Err(self.end_error());
         }
@@ -261,7 +290,7 @@ impl<B: Backend> Client<B> {
         self.shared.failure.get().map_or(Error::Closed, Failure::to_error)
     }
 
-    pub(super) fn full(&self) -> Error {
+    fn full(&self) -> Error {
         Error::Limit { what: REQUESTS, limit: self.profile.requests_max as u64 }
     }
 }

@@ -1,7 +1,6 @@
 //! The bounded mailbox between a handle and its driver.
 
 use std::{
-    future::poll_fn,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -11,7 +10,7 @@ use std::{
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::call::{Call, CallId, Reply};
+use super::messages::{Call, CallId, Reply};
 
 /// A message of the handle.
 #[derive(Debug)]
@@ -52,8 +51,8 @@ pub(crate) fn mailbox(capacity: usize) -> (Sender, Receiver) {
 }
 
 impl Sender {
-    /// Sends a request that may be refused.
-    pub(crate) fn ask(&self, mail: Mail) -> Result<(), Full> {
+    /// Sends a request, which is refused if the mailbox is full.
+    pub(crate) fn request(&self, mail: Mail) -> Result<(), Full> {
         self.post(mail, self.capacity)
     }
 
@@ -63,8 +62,8 @@ impl Sender {
         self.post(mail, self.capacity.saturating_mul(2))
     }
 
-    /// Sends the last mail, whatever waits.
-    pub(crate) fn end(&self, mail: Mail) {
+    /// Sends the last mail, which is never refused.
+    pub(crate) fn close(&self, mail: Mail) {
         let _ = self.post(mail, usize::MAX);
     }
 
@@ -93,6 +92,17 @@ impl Receiver {
         self.mail.close();
     }
 
+    /// Drops queued mail, and waits for mail that another thread is sending: its caller would
+    /// otherwise wait for a reply indefinitely.
+    pub(crate) fn close_and_drain(&mut self) {
+        self.close();
+        while self.waiting.load(Ordering::SeqCst) > 0 {
+            if self.try_recv().is_none() {
+                std::thread::yield_now();
+            }
+        }
+    }
+
     /// Whether every handle is dropped and all mail is taken.
     pub(crate) fn is_disconnected(&self) -> bool {
         self.disconnected
@@ -103,12 +113,7 @@ impl Receiver {
         self.mail.len()
     }
 
-    /// The next mail; `None` once every handle is dropped. Cancel safe.
-    pub(crate) async fn recv(&mut self) -> Option<Mail> {
-        poll_fn(|context| self.poll_recv(context)).await
-    }
-
-    /// As [`recv`](Self::recv).
+    /// The next mail; `None` once every handle is dropped.
     pub(crate) fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<Option<Mail>> {
         let mail = ready!(self.mail.poll_recv(context));
         self.disconnected = mail.is_none();
@@ -127,37 +132,31 @@ impl Receiver {
 }
 
 impl Drop for Receiver {
-    /// Drops queued mail, and waits for mail that another thread is sending: its caller would
-    /// otherwise wait for a reply indefinitely.
     fn drop(&mut self) {
-        self.mail.close();
-        while self.waiting.load(Ordering::SeqCst) > 0 {
-            if self.try_recv().is_none() {
-                std::thread::yield_now();
-            }
-        }
+        self.close_and_drain();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client::messages::RequestId;
 
     fn mail() -> Mail {
-        Mail { call: Call::Abandon { id: 1 }, reply: None }
+        Mail { call: Call::Withdraw(RequestId::Query(1)), reply: None }
     }
 
     #[test]
     fn full_mailbox_takes_only_releases() {
         let (sender, mut receiver) = mailbox(2);
-        assert!(sender.ask(mail()).is_ok() && sender.ask(mail()).is_ok());
-        assert!(sender.ask(mail()).is_err(), "two wait already");
+        assert!(sender.request(mail()).is_ok() && sender.request(mail()).is_ok());
+        assert!(sender.request(mail()).is_err(), "two wait already");
         assert!(sender.release(mail()).is_ok() && sender.release(mail()).is_ok());
         assert!(sender.release(mail()).is_err(), "twice the capacity waits");
-        sender.end(mail());
+        sender.close(mail());
         for _ in 0..4 {
             assert!(receiver.try_recv().is_some());
         }
-        assert!(sender.ask(mail()).is_ok(), "one waits");
+        assert!(sender.request(mail()).is_ok(), "one waits");
     }
 }

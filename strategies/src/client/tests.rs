@@ -5,7 +5,7 @@ mod acquisitions;
 mod calls;
 mod checks;
 mod copies;
-mod holds;
+mod held_locks;
 mod operators;
 mod scripted;
 mod turns;
@@ -13,13 +13,20 @@ mod turns;
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    call::{Call, CallId, LockCall, Output, Query, Reply, Until},
-    command::{Cause, Command, Copies, Event, Fate, Memory, Profile, Subject},
-    core::Core,
-    held::Delivery,
+    Core, Delivery,
+    backend::{Cause, Profile},
+    messages::{
+        Call, CallId, Command, Copies, Event, Fate, LockCall, Output, Query, Reply, RequestId,
+        ServerState, Until,
+    },
 };
 use crate::{
-    Capabilities, DURATION_MAX, Drift, Error, Instant, Lock, Nonce, Owner, UnavailableKind,
+    capabilities::Capabilities,
+    clock::Instant,
+    deadline::Drift,
+    error::{Error, UnavailableKind},
+    limits::DURATION_MAX,
+    lock::{Lock, Nonce, Owner},
 };
 
 const LEASE: Duration = Duration::from_secs(10);
@@ -39,6 +46,7 @@ fn profile(resend: bool) -> Profile {
         queues: true,
         retry: (Duration::from_millis(5), Duration::from_millis(25)),
         resend: resend.then_some((Duration::from_millis(100), TIMEOUT)),
+        check_every: Some(LEASE),
         lease_max: DURATION_MAX,
         request_timeout: TIMEOUT,
         requests_max: 64,
@@ -49,7 +57,7 @@ fn profile(resend: bool) -> Profile {
 
 fn core(resend: bool) -> Core {
     let mut core = Core::new(profile(resend), 7);
-    core.handle(at(0), Event::Up { memory: Memory::Kept });
+    core.handle(at(0), Event::Up { state: ServerState::Same });
     core
 }
 
@@ -64,7 +72,7 @@ fn lock_call(id: CallId, until: Until, limit: Option<Instant>) -> Call {
         limit,
         tries: until == Until::Now,
         owner: Arc::new(Owner::default()),
-        taken_back: None,
+        unsafe_grant: None,
     })
 }
 
@@ -92,8 +100,8 @@ fn granted(id: u128) -> Event {
     Event::Granted { nonce: nonce(id), key, token, waited: Duration::ZERO, lease: LEASE }
 }
 
-fn failed(of: Subject, fate: Fate) -> Event {
-    Event::Failed { of, fate, cause: Cause::new(UnavailableKind::Refused, "refused") }
+fn failed(request: RequestId, fate: Fate) -> Event {
+    Event::Failed { request, fate, cause: Cause::new(UnavailableKind::Refused, "refused") }
 }
 
 fn replies(core: &mut Core) -> Vec<(CallId, Reply)> {
@@ -135,7 +143,7 @@ fn lease_counts_from_before_the_first_send() {
     let mut core = Core::new(profile(false), 7);
     core.call(at(0), waits(1, 5_000));
     assert!(sent(&mut core, 0).is_empty(), "down");
-    core.handle(at(1_000), Event::Up { memory: Memory::Kept });
+    core.handle(at(1_000), Event::Up { state: ServerState::Same });
     assert_eq!(sent(&mut core, 1_000).len(), 1);
     core.handle(at(1_500), granted(1));
     let [(1, Reply::Granted { lock, .. })] = &replies(&mut core)[..] else { panic!() };
@@ -147,8 +155,8 @@ fn dropped_wait_frees_its_late_grant() {
     let mut core = core(false);
     core.call(at(0), waits(1, 5_000));
     sent(&mut core, 0);
-    core.handle(at(1), Event::Queued { nonce: nonce(1), check_in: None });
-    core.call(at(2), Call::Withdraw { nonce: nonce(1) });
+    core.handle(at(1), Event::Queued { nonce: nonce(1), holder_lease: None });
+    core.call(at(2), Call::Withdraw(RequestId::Lock(nonce(1))));
     assert!(is_unlock(&sent(&mut core, 2)[0], 1));
     core.handle(at(3), granted(1));
     core.handle(at(3), Event::Unlocked { nonce: nonce(1), held: true });
@@ -165,14 +173,14 @@ fn unsafe_grant_is_withdrawn() {
     let cause = Cause::new(UnavailableKind::Refused, "too few".to_owned());
     core.call(at(0), waits(1, 5_000));
     sent(&mut core, 0);
-    core.handle(at(1), Event::Queued { nonce: nonce(1), check_in: None });
+    core.handle(at(1), Event::Queued { nonce: nonce(1), holder_lease: None });
     let found = [Event::Unsafe { nonce: nonce(1), cause: cause.clone() }, granted(1)];
     found.into_iter().for_each(|event| core.handle(at(2), event));
-    assert!(matches!(replies(&mut core)[..], [(1, Reply::TakenBack(_))]));
+    assert!(matches!(replies(&mut core)[..], [(1, Reply::Unsafe(_))]));
     assert!(is_unlock(&sent(&mut core, 2)[0], 1));
     core.handle(at(3), granted(1));
-    let of = Subject::Unlock(nonce(1));
-    core.handle(at(3), Event::Failed { of, fate: Fate::Refused, cause: cause.clone() });
+    let of = RequestId::Unlock(nonce(1));
+    core.handle(at(3), Event::Failed { request: of, fate: Fate::Refused, cause: cause.clone() });
     assert!(replies(&mut core).is_empty());
     assert!(is_unlock(&sent(&mut core, 1_000)[0], 1), "refused, and sent again");
     core.handle(at(1_001), Event::Unlocked { nonce: nonce(1), held: true });
@@ -187,7 +195,7 @@ fn unsafe_grant_is_withdrawn() {
 fn unsent_wait_is_dropped_without_a_message() {
     let mut core = core(false);
     core.call(at(0), waits(1, 5_000));
-    core.call(at(0), Call::Withdraw { nonce: nonce(1) });
+    core.call(at(0), Call::Withdraw(RequestId::Lock(nonce(1))));
     assert!(sent(&mut core, 0).is_empty() && core.pending() == 0);
 }
 
@@ -211,7 +219,7 @@ fn nonce_names_one_request() {
     core.call(at(0), waits(1, 5_000));
     assert!(is_refused(&mut core));
     sent(&mut core, 0);
-    core.call(at(1), Call::Withdraw { nonce: nonce(1) });
+    core.call(at(1), Call::Withdraw(RequestId::Lock(nonce(1))));
     assert!(
         matches!(replies(&mut core)[..], [(1, Reply::Ended)]),
         "to the caller that has withdrawn"
@@ -225,7 +233,7 @@ fn nonce_names_one_request() {
 /// For errors.
 #[test]
 fn command_names_its_key() {
-    let check = Command::Check { nonce: nonce(1), key: "k".into(), holds: None };
+    let check = Command::Check { nonce: nonce(1), key: "k".into(), token: None };
     let scan = Command::Scan { id: 1, after: None, prefix: "k".into(), limit: 1 };
     assert_eq!([check.key().map(|key| &**key), scan.key().map(|key| &**key)], [Some("k"), None]);
 }
@@ -242,7 +250,7 @@ fn queued_request_is_not_in_flight() {
     sent(&mut core, 0);
     for nonce in [nonce(1), nonce(2)] {
         let left = 2 - nonce.as_u128() as usize;
-        assert_eq!(in_flight(&mut core, Event::Queued { nonce, check_in: None }), left);
+        assert_eq!(in_flight(&mut core, Event::Queued { nonce, holder_lease: None }), left);
     }
     assert_eq!(in_flight(&mut core, Event::Forgotten { nonce: nonce(1) }), 1);
     assert_eq!(in_flight(&mut core, Event::Held { nonce: nonce(1) }), 0);
@@ -255,9 +263,9 @@ fn withdrawal_in_an_outage_is_sent_after_it() {
     core.call(at(0), waits(1, 5_000));
     sent(&mut core, 0);
     core.handle(at(1), Event::Down { cause: None });
-    core.call(at(2), Call::Withdraw { nonce: nonce(1) });
+    core.call(at(2), Call::Withdraw(RequestId::Lock(nonce(1))));
     assert!(sent(&mut core, 2).is_empty());
-    core.handle(at(3), Event::Up { memory: Memory::Kept });
+    core.handle(at(3), Event::Up { state: ServerState::Same });
     assert!(is_unlock(&sent(&mut core, 3)[0], 1));
 }
 
@@ -266,7 +274,7 @@ fn timed_out_wait_is_withdrawn() {
     let mut core = core(false);
     core.call(at(0), waits(1, 5_000));
     sent(&mut core, 0);
-    core.handle(at(1), Event::Queued { nonce: nonce(1), check_in: None });
+    core.handle(at(1), Event::Queued { nonce: nonce(1), holder_lease: None });
     core.expire(at(4_999));
     assert!(replies(&mut core).is_empty());
     assert_eq!(core.next_wake(), Some(at(5_000)));
@@ -286,7 +294,7 @@ fn try_without_reply_is_unknown_if_sent() {
     core.call(at(1_000), lock_call(2, Until::Now, Some(at(2_000))));
     core.expire(at(2_000));
     assert!(matches!(replies(&mut core)[..], [(2, Reply::Failed(Error::Unavailable { .. }))]));
-    core.handle(at(2_000), Event::Up { memory: Memory::Kept });
+    core.handle(at(2_000), Event::Up { state: ServerState::Same });
     assert!(
         is_unlock(&sent(&mut core, 2_000)[0], 1),
         "the first is withdrawn, the second is not there"
@@ -304,7 +312,7 @@ fn outage_refuses_tries_but_no_waits() {
         Event::Down { cause: Some(Cause::new(UnavailableKind::Refused, "refused")) },
     );
     assert!(matches!(replies(&mut core)[..], [(1, Reply::Failed(Error::Unavailable { .. }))]));
-    core.handle(at(10), Event::Up { memory: Memory::Events });
+    core.handle(at(10), Event::Up { state: ServerState::MissedEvents });
     assert_eq!(sent(&mut core, 10).len(), 1);
 }
 
@@ -332,7 +340,7 @@ fn lock_without_reply_is_repeated_as_a_copy() {
     core.call(at(0), waits(1, 5_000));
     let first = sent(&mut core, 0);
     assert!(matches!(first[..], [Command::Lock { copies: false, .. }]));
-    core.handle(at(1), failed(Subject::Lock(nonce(1)), Fate::NoReply));
+    core.handle(at(1), failed(RequestId::Lock(nonce(1)), Fate::NoReply));
     assert!(sent(&mut core, 1).is_empty(), "it backs off");
     assert!(matches!(sent(&mut core, 7)[..], [Command::Lock { copies: true, .. }]));
     core.handle(at(8), Event::Held { nonce: nonce(1) });
@@ -345,10 +353,10 @@ fn failed_withdrawn_lock_leaves_copies() {
     let mut core = core(false);
     core.call(at(0), waits(1, 5_000));
     sent(&mut core, 0);
-    core.call(at(1), Call::Withdraw { nonce: nonce(1) });
+    core.call(at(1), Call::Withdraw(RequestId::Lock(nonce(1))));
     assert!(matches!(sent(&mut core, 1)[..], [Command::Unlock { copies: false, .. }]));
-    core.handle(at(2), failed(Subject::Lock(nonce(1)), Fate::NoReply));
-    core.handle(at(2), failed(Subject::Unlock(nonce(1)), Fate::NoReply));
+    core.handle(at(2), failed(RequestId::Lock(nonce(1)), Fate::NoReply));
+    core.handle(at(2), failed(RequestId::Unlock(nonce(1)), Fate::NoReply));
     assert!(matches!(sent(&mut core, 60)[..], [Command::Unlock { copies: true, .. }]));
 }
 
@@ -358,7 +366,10 @@ fn permanent_failure_ends_a_wait_at_once() {
     core.call(at(0), waits(1, 5_000));
     sent(&mut core, 0);
     let cause = Cause::new(UnavailableKind::Misconfigured, "refused");
-    core.handle(at(1), Event::Failed { of: Subject::Lock(nonce(1)), fate: Fate::Refused, cause });
+    core.handle(
+        at(1),
+        Event::Failed { request: RequestId::Lock(nonce(1)), fate: Fate::Refused, cause },
+    );
     assert!(matches!(replies(&mut core)[..], [(1, Reply::Failed(Error::Unavailable { .. }))]));
     assert!(core.pending() == 0);
 }
@@ -382,7 +393,7 @@ fn unsent_try_of_a_connected_process_names_no_leader() {
     let mut profile = profile(false);
     profile.capabilities.waits_for_leader = true;
     let mut core = Core::new(profile, 7);
-    core.handle(at(0), Event::Up { memory: Memory::Kept });
+    core.handle(at(0), Event::Up { state: ServerState::Same });
     core.call(at(0), lock_call(1, Until::Now, Some(at(1_000))));
     core.expire(at(1_000));
     assert_eq!(unserved(&mut core), UnavailableKind::Unreachable);

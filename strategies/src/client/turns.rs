@@ -13,7 +13,7 @@ use tokio::task::{consume_budget, yield_now};
 
 use super::{backend::Backend, driver::Driver};
 use crate::{
-    Clock,
+    clock::Clock,
     sync::{Mutex, MutexGuard},
 };
 
@@ -57,7 +57,7 @@ impl<B: Backend> Turns<B> {
         let Some(_turn) = InTurn::begin() else { return };
         if let Some(driver) = &mut *self.lock() {
             // Wakers, recorders and subscribers are foreign code, and a drop must not panic.
-            let _ = catch_unwind(AssertUnwindSafe(|| driver.step_elsewhere()));
+            let _ = catch_unwind(AssertUnwindSafe(|| driver.step_on_caller()));
         }
     }
 
@@ -78,7 +78,7 @@ impl<B: Backend> Turns<B> {
                 flow = poll_fn(|context| self.poll_step(context)) => flow,
                 () = slept => {
                     sleep = None;
-                    self.with(|driver| driver.step()).unwrap_or(ControlFlow::Break(()))
+                    self.with(Driver::step).unwrap_or(ControlFlow::Break(()))
                 }
                 () = yield_now(), if polling => {
                     self.with(Driver::poll_again);

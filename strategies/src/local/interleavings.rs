@@ -1,5 +1,5 @@
 //! Goal: in every order of threads no wake-up and no loss is missed, and nothing is left behind, in
-//! [`Local`] and [`Holds`].
+//! [`Local`] and [`LossRegistry`].
 //!
 //! Method: `shuttle` chooses the next thread at every lock of the crate's mutexes, at random and by
 //! PCT. It reports a call that is never woken as a deadlock. Time stands still. Members are
@@ -22,7 +22,8 @@ use shuttle::{
 };
 
 use crate::{
-    Clock, Error, Holds, Instant, KeyedMutex, Local, Lock, LockOptions, MaxWait, Nonce,
+    Clock, Error, Instant, KeyedMutex, Local, Lock, LockOptions, LossCause, LossRegistry, MaxWait,
+    Nonce,
     lock_table::Sizes,
     sync::{explore, switch},
 };
@@ -158,21 +159,22 @@ fn watch_begun_during_unlock_is_lost() {
 #[test]
 fn dropped_watch_hides_no_loss() {
     explore("dropped_watch_hides_no_loss", || {
-        let (holds, lock) = (Holds::default(), Lock::new("k", Nonce::from_u128(7), 1, None));
-        let first = holds.watch(&lock);
+        let (losses, lock) =
+            (LossRegistry::default(), Lock::new("k", Nonce::from_u128(7), 1, None));
+        let first = losses.watch(&lock);
         let dropping = thread::spawn(move || drop(first));
         let watching = {
-            let (holds, lock) = (holds.clone(), lock.clone());
+            let (losses, lock) = (losses.clone(), lock.clone());
             thread::spawn(move || {
-                let watch = holds.watch(&lock);
+                let watch = losses.watch(&lock);
                 switch();
-                holds.lose(&lock);
+                losses.report(&lock, LossCause::Ended, None);
                 assert!(watch.is_lost());
             })
         };
         dropping.join().unwrap();
         watching.join().unwrap();
-        assert!(holds.is_empty());
+        assert!(losses.is_empty());
     });
 }
 
@@ -180,12 +182,13 @@ fn dropped_watch_hides_no_loss() {
 #[test]
 fn last_dropped_watch_frees_the_entry() {
     explore("last_dropped_watch_frees_the_entry", || {
-        let (holds, lock) = (Holds::default(), Lock::new("k", Nonce::from_u128(7), 1, None));
-        let first = holds.watch(&lock);
-        let second = holds.watch(&lock);
+        let (losses, lock) =
+            (LossRegistry::default(), Lock::new("k", Nonce::from_u128(7), 1, None));
+        let first = losses.watch(&lock);
+        let second = losses.watch(&lock);
         let dropping = thread::spawn(move || drop(first));
         drop(second);
         dropping.join().unwrap();
-        assert!(holds.is_empty());
+        assert!(losses.is_empty());
     });
 }

@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use tokio::sync::Notify;
 
 use crate::{
-    Clock, Drift, Error, Holds, Instant, Lock, LossCause, Nonce, Owner,
+    Clock, Drift, Error, Instant, Lock, LossCause, LossRegistry, Nonce, Owner,
     lock_table::{
         ClusterTime, Command, Effect, Grant, LockTable, PriorState, ProcessId, TableConfig,
         key_digest,
@@ -29,7 +29,7 @@ pub(super) const SHARDS: usize = 16;
 pub(super) struct Shards {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) drift: Drift,
-    pub(super) holds: Holds,
+    pub(super) losses: LossRegistry,
     shards: Box<[Mutex<Shard>]>,
 }
 
@@ -45,7 +45,7 @@ impl Shards {
             let (table, owner) = (LockTable::new(config.clone()), Arc::new(owner.clone()));
             Mutex::new(Shard { table, waiters: BTreeMap::new(), owner, closed: false })
         });
-        Self { clock, drift, holds: Holds::default(), shards: shards.collect() }
+        Self { clock, drift, losses: LossRegistry::default(), shards: shards.collect() }
     }
 
     /// Locks the shard of a key.
@@ -81,7 +81,7 @@ impl Shards {
     fn lock<'a>(&'a self, shard: &'a Mutex<Shard>) -> Access<'a> {
         let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
         let notifications =
-            Notifications { holds: &self.holds, woken: SmallVec::new(), lost: Vec::new() };
+            Notifications { losses: &self.losses, woken: SmallVec::new(), lost: Vec::new() };
         Access { shard, now: self.clock.now(), notifications }
     }
 
@@ -186,7 +186,7 @@ impl Access<'_> {
     /// Ends a lease: of a watched lock, or of a grant that its call has not seen.
     fn lose(&mut self, key: &Arc<str>, nonce: Nonce, cause: LossCause, note: Option<Arc<str>>) {
         self.forget(nonce);
-        if self.notifications.holds.are_watched() {
+        if self.notifications.losses.are_watched() {
             // Whatever its token.
             let lost = Lock::new(key.clone(), nonce, u64::MAX, None);
             self.notifications.lost.push((lost, cause, note));
@@ -212,7 +212,7 @@ impl Access<'_> {
 
 /// Losses and wake-ups, delivered on drop: wakers run foreign code, which may call the table.
 struct Notifications<'a> {
-    holds: &'a Holds,
+    losses: &'a LossRegistry,
     woken: SmallVec<[Arc<Notify>; 2]>,
     /// Each has its cause, and the process and reason of a force-unlock.
     lost: Vec<(Lock, LossCause, Option<Arc<str>>)>,
@@ -221,7 +221,7 @@ struct Notifications<'a> {
 impl Drop for Notifications<'_> {
     fn drop(&mut self) {
         for (lock, cause, note) in &self.lost {
-            self.holds.raise(lock, *cause, note.as_ref());
+            self.losses.report(lock, *cause, note.as_ref());
         }
         self.woken.iter().for_each(|call| call.notify_one());
     }

@@ -72,7 +72,7 @@ fn sizes(local: &Local) -> Sizes {
 #[track_caller]
 fn assert_empty(local: &Local) {
     assert_eq!(sizes(local), Sizes::default());
-    assert!(local.shards.holds.is_empty());
+    assert!(local.shards.losses.is_empty());
 }
 
 macro_rules! assert_error {

@@ -19,8 +19,8 @@ use crate::{
     Order, Survives,
     client::{
         self,
-        backend::Failure,
-        command::{Command, Copies, Event, Profile},
+        backend::{Failure, Profile},
+        messages::{Command, Copies, Event},
     },
 };
 
@@ -268,6 +268,8 @@ pub(super) fn profile(options: &MemberOptions, policy: Policy) -> Profile {
         queues: policy == Policy::Queue,
         retry: RETRY,
         resend: Some(RESEND),
+        // A member applies the log, and so sees every event.
+        check_every: None,
         lease_max: options.outside_max.unwrap_or(DURATION_MAX),
         request_timeout: options.request_timeout,
         requests_max: REQUESTS_MAX,

@@ -9,11 +9,8 @@ use super::{
     options::{MemberOptions, RunOptions},
 };
 use crate::{
-    Error, MemberSizes, MemberStatus, UnavailableKind,
-    client::{
-        driver::Driver,
-        handle::{Client, check_runtime},
-    },
+    Error, MemberSizes, UnavailableKind,
+    client::{Client, Driver, check_runtime},
     fork::unshared_random,
 };
 
@@ -62,14 +59,6 @@ impl Member {
         let run = RunOptions::new(unshared_random());
         let backend = Backend::new(channel, &options, policy, &run)?;
         Ok(Self::new(backend, options.clock, run.owner, None))
-    }
-
-    /// The state of the group, as far as this member knows it.
-    pub(crate) fn group_status(&self) -> MemberStatus {
-        match self.check_open() {
-            Ok(()) => self.status().borrow().status.clone(),
-            Err(_) => MemberStatus::default(),
-        }
     }
 
     pub(crate) fn sizes(&self) -> Result<MemberSizes, Error> {

@@ -32,7 +32,7 @@ use super::{
 };
 use crate::{
     Instant,
-    client::command::{Event, Memory},
+    client::messages::{Event, ServerState},
     lock_table::{Effect, ProcessId},
 };
 
@@ -253,8 +253,8 @@ impl Node {
         }
         if leader.is_some() && (changed || self.turn.is_installed) {
             let installed = mem::take(&mut self.turn.is_installed);
-            let memory = if installed { Memory::Events } else { Memory::Kept };
-            self.turn.events.push(Event::Up { memory });
+            let memory = if installed { ServerState::MissedEvents } else { ServerState::Same };
+            self.turn.events.push(Event::Up { state: memory });
         }
     }
 
@@ -292,7 +292,9 @@ impl Node {
         self.transfers.clear();
         self.outbox.clear();
         self.turn.is_installed = false;
-        self.turn.events.extend([Event::Up { memory: Memory::Lost }, Event::Down { cause: None }]);
+        self.turn
+            .events
+            .extend([Event::Up { state: ServerState::Replaced }, Event::Down { cause: None }]);
         self.formation.rest(now.after(rest), &mut self.timers);
         self.timers.set(Timer::Presence, now);
     }

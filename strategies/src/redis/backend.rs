@@ -12,23 +12,20 @@ use std::{
 use redis::{ProtocolVersion, ServerError, Value};
 
 use super::{
-    connection::{Connected, Connection},
-    dial::{Dial, PLAIN},
+    connect::{self, Connection, Dial, Handshake, NewConnection, PLAIN},
     error::{ConnectionError, Refusal, server_reason},
-    handshake::Handshake,
     options::{Queue, RedisOptions},
     protocol::{self, Forced, Malformed, Reply},
     replicas::Unreported,
     request::{Encoder, Request},
     waiters::Waiters,
-    way,
 };
 use crate::{
     Clock, Error, Instant, Nonce, UnavailableKind,
     client::{
-        backend::{Backend as ClientBackend, Failure},
-        call::Until,
-        command::{Cause, Command, Copies, Event, Fate, Profile, earlier},
+        backend::{Backend as ClientBackend, Cause, Failure, Profile},
+        earlier,
+        messages::{Command, Copies, Event, Fate, Until},
     },
     random::Ids,
 };
@@ -40,7 +37,7 @@ pub struct Backend {
     encoder: Encoder,
     connection: Connection,
     /// The first connection, until a turn takes it.
-    first: Option<Connected>,
+    first: Option<NewConnection>,
     waiters: Waiters,
     unreported: Unreported,
     /// The latest time of the server that any reply has shown, in microseconds.
@@ -69,7 +66,7 @@ impl Backend {
         options.check()?;
         let (info, tls) = options.server.info()?;
         let (dial, scheme) =
-            dial.map_or_else(|| way::dial(&options, &info, tls), |dial| Ok((dial, PLAIN)))?;
+            dial.map_or_else(|| connect::dial_of(&options, &info, tls), |dial| Ok((dial, PLAIN)))?;
         let mut ids = Ids::new(seed);
         let encoder = Encoder::new(&options, Nonce::from_u128(ids.next_wide()));
         let login = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
@@ -83,11 +80,11 @@ impl Backend {
             waits: options.replicas > 0,
             key: options.server.is_cluster().then(|| encoder.names.mark()),
         };
-        let jitter = Ids::new(ids.next());
+        let rng = Ids::new(ids.next());
         Ok(Self {
-            connection: Connection::new(dial, handshake, options.clone(), jitter, now),
+            connection: Connection::new(dial, handshake, options.clone(), rng, now),
             first: None,
-            waiters: Waiters::new(options.waiter_ttl, ids),
+            waiters: Waiters::new(options.waiter_ttl),
             options,
             encoder,
             unreported: Unreported::default(),
@@ -111,7 +108,7 @@ impl Backend {
                 None => {}
                 // A name server that does not reply: the next attempt awaits the same look-up.
                 Some(Err(error))
-                    if !error.cause().is_permanent() && self.connection.is_looking_up() => {}
+                    if !error.cause().is_permanent() && self.connection.has_pending_look_up() => {}
                 Some(connected) => {
                     self.first = Some(connected?);
                     return Ok(());
@@ -176,13 +173,13 @@ impl Backend {
         match request {
             Request::Command(Command::Lock { nonce, key, lease, .. }) => {
                 let event = self.learn(protocol::locked(value, *nonce, key, *lease)?, events);
-                if let Event::Queued { check_in: Some(remaining), .. } = event {
-                    self.encoder.names.warn_endless(key, remaining);
-                    events.extend(self.waiters.queued(*nonce, remaining));
-                } else {
-                    self.waiters.remove(*nonce);
-                    events.push(event);
+                match event {
+                    Event::Queued { holder_lease: Some(lease), .. } => {
+                        self.encoder.names.warn_endless(key, lease);
+                    }
+                    _ => self.waiters.remove(*nonce),
                 }
+                events.push(event);
             }
             Request::Command(Command::Unlock { nonce, .. }) => {
                 let held = self.learn(protocol::held(value)?, events);
@@ -231,10 +228,7 @@ impl Backend {
         error: &ServerError,
         events: &mut Vec<Event>,
     ) -> Option<ConnectionError> {
-        let mut refusal = Refusal::of_request(error);
-        if planted!(NoScriptFallback) && refusal == Refusal::NoScript {
-            refusal = Refusal::Permanent;
-        }
+        let refusal = Refusal::of_request(error);
         let (address, mut reason) = (self.connection.address().to_owned(), server_reason(error));
         if let (Request::Command(command), "WRONGTYPE") = (&request, error.code())
             && let Some(key) = command.key()
@@ -260,18 +254,18 @@ impl Backend {
         }
         request.fail(fate, &cause, events);
         let of_connection = matches!(refusal, Refusal::NoScript | Refusal::OfConnection);
-        of_connection.then_some(ConnectionError::Lost { address, reason })
+        of_connection.then(|| ConnectionError::lost(&address, &reason))
     }
 
-    fn changed(&mut self, opened: Result<Connected, ConnectionError>, events: &mut Vec<Event>) {
+    fn changed(&mut self, opened: Result<NewConnection, ConnectionError>, events: &mut Vec<Event>) {
         match opened {
-            Ok((time, memory)) => {
+            Ok((time, state)) => {
                 self.seen = self.seen.max(time);
                 if std::mem::take(&mut self.is_failing) {
                     tracing::info!(address = self.connection.address(), "redis available again");
                 }
                 count!("gaggle_connections_total", "to" => "redis");
-                events.push(Event::Up { memory });
+                events.push(Event::Up { state });
             }
             Err(error) => {
                 self.is_down(&error);
@@ -353,12 +347,12 @@ impl ClientBackend for Backend {
 
     fn submit(&mut self, now: Instant, command: Command) -> Copies {
         match command {
-            Command::Check { nonce, key, holds } => {
-                self.waiters.check(key, nonce, holds);
+            Command::Check { nonce, key, token } => {
+                self.waiters.check(key, nonce, token);
                 return Copies::One;
             }
-            Command::Lock { nonce, ref key, lease, until, .. } if until != Until::Now => {
-                self.waiters.insert(now, nonce, key.clone(), lease);
+            Command::Lock { nonce, ref key, until, .. } if until != Until::Now => {
+                self.waiters.insert(now, nonce, key.clone());
             }
             Command::Unlock { nonce, .. } => self.waiters.remove(nonce),
             _ => {}
@@ -373,15 +367,13 @@ impl ClientBackend for Backend {
             polls.extend(self.waiters.signs(now));
         }
         for poll in polls {
-            if !planted!(CheckSkipped) {
-                self.send(now, Request::Poll(poll));
-            }
+            self.send(now, Request::Poll(poll));
         }
         Ok(false)
     }
 
     fn end_turn(&mut self, now: Instant) {
-        // Behind the withdrawals of this turn.
+        // Sent after the withdrawals of this turn.
         if self.unreported.begins() {
             [Request::Mark, Request::Wait].into_iter().for_each(|request| self.send(now, request));
         }

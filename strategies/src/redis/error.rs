@@ -6,7 +6,7 @@ use gaggle_channels::internal::redis_error::{Attempt, NO_RESP3, is_passing, reas
 use humantime::format_duration;
 use redis::{RedisError, ServerError};
 
-use crate::{Instant, UnavailableKind, client::command::Cause, printable::Printable};
+use crate::{Instant, UnavailableKind, client::backend::Cause, printable::Printable};
 
 /// The oldest server whose `PEXPIRE` knows `GT` and `LT`.
 pub(super) const VERSION_MIN: u32 = 7;
@@ -16,90 +16,116 @@ pub(super) const VERSION_MIN: u32 = 7;
 pub(crate) enum ConnectionError {
     #[error("cannot reach Redis at {address}: {reason}")]
     Unreachable { address: String, reason: String },
-    /// The server replied to the handshake with an error.
-    #[error("Redis at {address} refused {command}: {reason}")]
-    Refused { address: String, command: &'static str, reason: String, permanent: bool },
-    #[error("the server at {address} is no Redis: its reply does not parse")]
+    #[error("the server at {address} did not answer with the Redis protocol")]
     NotRedis { address: String },
-    #[error("the server at {address} {NO_RESP3}")]
-    NoResp3 { address: String },
-    #[error("Redis at {address} requires a password: write :PASSWORD@ before the host")]
-    NoPassword { address: String },
-    #[error("Redis at {address} refused the user name or the password")]
-    WrongPassword { address: String },
-    #[error("Redis at {address} has version {found}: {VERSION_MIN}.0 is the oldest supported")]
-    TooOld { address: String, found: String },
-    #[error(
-        "Redis at {address} may evict locks: set its maxmemory-policy, {policy}, to noeviction, or \
-         accept lost locks by allow_eviction=true in the URL"
-    )]
-    Evicts { address: String, policy: String },
-    #[error("Redis at {address} is a node of a Cluster: write {scheme}+cluster://{address}")]
-    Cluster { address: String, scheme: &'static str },
-    #[error("Redis at {address} is no node of a Cluster: write {scheme}://{address}")]
-    NoCluster { address: String, scheme: &'static str },
-    #[error(
-        "the Redis Cluster of {address} does not serve: {reason}; redis-cli --cluster check \
-         finds the cause"
-    )]
-    ClusterDown { address: String, reason: String },
-    #[error(
-        "the server at {address} is a Sentinel, which holds no keys: write \
-         {scheme}+sentinel://{address}/MASTER"
-    )]
-    Sentinel { address: String, scheme: &'static str },
-    #[error("the server at {address} speaks TLS: write rediss in place of redis")]
-    Tls { address: String },
-    #[cfg(feature = "tls")]
-    #[error("the server at {address} does not speak TLS: write redis in place of rediss")]
-    NoTls { address: String },
-    #[cfg(feature = "tls")]
-    #[error(
-        "no TLS handshake with {address} in time; if it does not speak TLS, write redis in place \
-         of rediss"
-    )]
-    TlsSilent { address: String },
-    #[cfg(feature = "tls")]
-    #[error("TLS to Redis at {address} failed: {reason}{}", remedy_for_name(reason))]
-    TlsRefused { address: String, reason: String },
-    #[error("Redis at {address} is a replica, which grants nothing: its master is {master}")]
-    Replica { address: String, master: String },
-    #[error("cannot reach the Sentinel at {address}: {reason}")]
-    NoSentinel { address: String, reason: String },
-    #[error(
-        "the Sentinel at {address} did not name the master: {reason}; sentinel_user and \
-         sentinel_password log in there"
-    )]
-    SentinelRefused { address: String, reason: String },
-    #[error(
-        "the server at {address} is no Sentinel: give the address of one, or \
-         for that server alone write {scheme}://{address}"
-    )]
-    NotSentinel { address: String, scheme: &'static str },
-    #[error("the Sentinel at {address} knows no master {name:?}: see its sentinel.conf")]
-    UnknownMaster { address: String, name: String },
-    #[error("lost the connection to Redis at {address}: {reason}")]
-    Lost { address: String, reason: String },
-    #[error("Redis at {address} has not replied for {}", format_duration(*timeout))]
-    Silent { address: String, timeout: Duration },
+    /// Any other cause, which `text` names together with the address.
+    #[error("{text}")]
+    Other { kind: UnavailableKind, text: String },
 }
 
 impl ConnectionError {
+    /// An operator has to change the server or the options.
+    pub(super) fn misconfigured(text: impl Into<String>) -> Self {
+        Self::Other { kind: UnavailableKind::Misconfigured, text: text.into() }
+    }
+
+    /// The server replied, and may serve later, as after a failover.
+    pub(super) fn refused(text: impl Into<String>) -> Self {
+        Self::Other { kind: UnavailableKind::Refused, text: text.into() }
+    }
+
+    /// No server replied.
+    pub(super) fn silent(text: impl Into<String>) -> Self {
+        Self::Other { kind: UnavailableKind::Unreachable, text: text.into() }
+    }
+
     /// `what` did not come in time.
     pub(super) fn unreachable_within(address: String, what: &str, limit: Duration) -> Self {
         Self::Unreachable { address, reason: format!("{what} within {}", format_duration(limit)) }
     }
 
+    pub(super) fn lost(address: &str, reason: &str) -> Self {
+        Self::silent(format!("lost the connection to Redis at {address}: {reason}"))
+    }
+
+    pub(super) fn cluster_down(address: &str, reason: &str) -> Self {
+        Self::refused(format!(
+            "the Redis Cluster of {address} does not serve: {reason}; redis-cli --cluster check \
+             finds the cause"
+        ))
+    }
+
+    /// The server is a Sentinel, where a Redis is expected.
+    pub(super) fn is_sentinel(address: &str, scheme: &str) -> Self {
+        Self::misconfigured(format!(
+            "the server at {address} is a Sentinel, which holds no keys: write \
+             {scheme}+sentinel://{address}/MASTER"
+        ))
+    }
+
     /// The server replied to a command with this error.
-    pub(super) fn refused(address: String, command: &'static str, error: &ServerError) -> Self {
+    pub(super) fn of_command(address: &str, command: &str, error: &ServerError) -> Self {
         let reason = server_reason(error);
         match error.code() {
-            "CLUSTERDOWN" => Self::ClusterDown { address, reason },
-            "NOAUTH" => Self::NoPassword { address },
+            "CLUSTERDOWN" => Self::cluster_down(address, &reason),
+            "NOAUTH" => Self::no_password(address),
             code => {
-                let permanent = Refusal::of(code) == Refusal::Permanent;
-                Self::Refused { address, command, reason, permanent }
+                let is_permanent = Refusal::of(code) == Refusal::Permanent;
+                Self::command_refused(address, command, &reason, is_permanent)
             }
+        }
+    }
+
+    /// The server replied to the handshake with an error.
+    pub(super) fn command_refused(
+        address: &str,
+        command: &str,
+        reason: &str,
+        is_permanent: bool,
+    ) -> Self {
+        let text = format!("Redis at {address} refused {command}: {reason}");
+        if is_permanent { Self::misconfigured(text) } else { Self::refused(text) }
+    }
+
+    fn no_password(address: &str) -> Self {
+        let text =
+            format!("Redis at {address} requires a password: write :PASSWORD@ before the host");
+        Self::misconfigured(text)
+    }
+
+    #[cfg(feature = "tls")]
+    pub(super) fn tls_failed(address: &str, reason: &str) -> Self {
+        let remedy = match reason.starts_with("certificate is not for") {
+            true => "; tls_name is the name to expect in it",
+            false => "",
+        };
+        Self::misconfigured(format!("TLS to Redis at {address} failed: {reason}{remedy}"))
+    }
+
+    #[cfg(feature = "tls")]
+    pub(super) fn no_tls(address: &str) -> Self {
+        Self::misconfigured(format!(
+            "the server at {address} does not speak TLS: write redis in place of rediss"
+        ))
+    }
+
+    /// Sorts an error of the client library that ended an attempt to connect.
+    pub(super) fn of_attempt(address: String, error: &RedisError) -> Self {
+        #[cfg(feature = "tls")]
+        if gaggle_channels::internal::redis_error::is_of_tls(error) {
+            return Self::tls_failed(&address, &reason(error));
+        }
+        match Attempt::of(error) {
+            Attempt::NotRedis => Self::NotRedis { address },
+            Attempt::NoResp3 => Self::misconfigured(format!("the server at {address} {NO_RESP3}")),
+            Attempt::NoPassword => Self::no_password(&address),
+            Attempt::WrongPassword => Self::misconfigured(format!(
+                "Redis at {address} refused the user name or the password"
+            )),
+            Attempt::Refused { command, reason, permanent } => {
+                Self::command_refused(&address, command, &reason, permanent)
+            }
+            Attempt::Failed => Self::Unreachable { address, reason: reason(error) },
         }
     }
 
@@ -122,17 +148,9 @@ impl ConnectionError {
 
     fn kind(&self) -> UnavailableKind {
         match self {
-            // A failover can make it a master.
-            Self::Refused { permanent: false, .. }
-            | Self::Replica { .. }
-            | Self::ClusterDown { .. } => UnavailableKind::Refused,
-            #[cfg(feature = "tls")]
-            Self::TlsSilent { .. } => UnavailableKind::Unreachable,
-            Self::Unreachable { .. }
-            | Self::NoSentinel { .. }
-            | Self::Lost { .. }
-            | Self::Silent { .. } => UnavailableKind::Unreachable,
-            _ => UnavailableKind::Misconfigured,
+            Self::Unreachable { .. } => UnavailableKind::Unreachable,
+            Self::NotRedis { .. } => UnavailableKind::Misconfigured,
+            Self::Other { kind, .. } => *kind,
         }
     }
 }
@@ -205,33 +223,6 @@ impl Refusal {
     }
 }
 
-/// Sorts an error of the client library that ended an attempt to connect.
-pub(super) fn of_attempt(address: String, error: &RedisError) -> ConnectionError {
-    #[cfg(feature = "tls")]
-    if gaggle_channels::internal::redis_error::is_of_tls(error) {
-        return ConnectionError::TlsRefused { address, reason: reason(error) };
-    }
-    match Attempt::of(error) {
-        Attempt::NotRedis => ConnectionError::NotRedis { address },
-        Attempt::NoResp3 => ConnectionError::NoResp3 { address },
-        Attempt::NoPassword => ConnectionError::NoPassword { address },
-        Attempt::WrongPassword => ConnectionError::WrongPassword { address },
-        Attempt::Refused { command, reason, permanent } => {
-            ConnectionError::Refused { address, command, reason, permanent }
-        }
-        Attempt::Failed => ConnectionError::Unreachable { address, reason: reason(error) },
-    }
-}
-
-#[cfg(feature = "tls")]
-fn remedy_for_name(reason: &str) -> &'static str {
-    if reason.starts_with("certificate is not for") {
-        "; tls_name is the name to expect in it"
-    } else {
-        ""
-    }
-}
-
 /// Whether the server is of a kind that does not know the command.
 pub(super) fn is_unknown_command(error: &ServerError) -> bool {
     error.details().is_some_and(|text| text.starts_with("unknown command"))
@@ -264,13 +255,13 @@ mod tests {
         let expected = "the server at here:6379 does not know HELLO 3 (RESP3): expected a Redis 7 ";
         for (code, text) in [("ERR", text), ("ERR", "invalid request"), ("NOPROTO", "hunter2")] {
             let error = redis::make_extension_error(code.into(), Some(text.into()));
-            let error = of_attempt("here:6379".into(), &error);
+            let error = ConnectionError::of_attempt("here:6379".into(), &error);
             assert!(error.to_string().starts_with(expected), "{error}");
             assert!(!error.to_string().contains("hunter2"), "{error}");
             assert_eq!(error.kind(), UnavailableKind::Misconfigured);
         }
         let error = redis::make_extension_error("NOPERM".into(), Some(text.into()));
-        let shown = of_attempt("here:6379".into(), &error).to_string();
+        let shown = ConnectionError::of_attempt("here:6379".into(), &error).to_string();
         assert_eq!(shown, "Redis at here:6379 refused HELLO: NOPERM");
     }
 
@@ -294,7 +285,7 @@ mod tests {
     fn protected_mode_is_named() {
         let text = "Redis is running in protected mode because protected mode is enabled and ...";
         let error = redis::make_extension_error("DENIED".into(), Some(text.into()));
-        let error = of_attempt("here:6379".into(), &error);
+        let error = ConnectionError::of_attempt("here:6379".into(), &error);
         assert_eq!(error.kind(), UnavailableKind::Misconfigured);
         assert!(error.to_string().contains("it is in protected mode"), "{error}");
     }

@@ -5,11 +5,8 @@ use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 use redis::{Client, ConnectionInfo, RedisConnectionInfo};
 
 #[cfg(feature = "tls")]
-use super::server::Tls;
-use super::{
-    sentinel::Sentinels,
-    server::{Place, Server},
-};
+use super::connect::Tls;
+use super::connect::{Place, Sentinels, Server};
 use crate::{
     BootClock, Clock, Error,
     client::busy_poll::BUSY_POLL_MAX,

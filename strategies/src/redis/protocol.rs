@@ -9,7 +9,9 @@ use std::{slice, sync::Arc, time::Duration};
 
 use redis::Value;
 
-use crate::{DURATION_MAX, Inspection, Nonce, Owner, client::command::Event, printable::is_unsafe};
+use crate::{
+    DURATION_MAX, Inspection, Nonce, Owner, client::messages::Event, printable::is_unsafe,
+};
 
 /// Published to the process itself at the handshake, to check the right to publish.
 pub(super) const HELLO: &str = "0";
@@ -62,7 +64,7 @@ pub(super) enum Found {
     Unknown,
 }
 
-/// Reads the reply to a LOCK. `Queued` has in `check_in` how long the holder's lease still lasts.
+/// Reads the reply to a LOCK.
 pub(super) fn locked(
     value: Value,
     nonce: Nonce,
@@ -81,7 +83,7 @@ pub(super) fn locked(
             b"granted" => granted(argument()?, lease),
             // Measured after the LOCK was first sent, so that it counts from there.
             b"again" => granted(argument()?, millis(argument()?)),
-            b"queued" => Event::Queued { nonce, check_in: Some(millis(argument()?)) },
+            b"queued" => Event::Queued { nonce, holder_lease: Some(millis(argument()?)) },
             b"held" => Event::Held { nonce },
             b"spent" => Event::Ended { nonce },
             b"stale" => Event::Stale { nonce },

@@ -8,7 +8,10 @@ use redis::Value;
 use super::error::{Refusal, server_reason};
 use crate::{
     Nonce, UnavailableKind,
-    client::command::{Cause, Event, Fate, Subject},
+    client::{
+        backend::Cause,
+        messages::{Event, Fate, RequestId},
+    },
 };
 
 /// Grants and extensions that wait for replicas, in their order, with losses to be repeated behind
@@ -137,13 +140,13 @@ fn too_few(count: Option<i64>, wanted: u32, address: &str) -> Cause {
 
 /// Reports a grant or an extension as one without a reply.
 fn fail(unreported: Event, cause: &Cause, events: &mut Vec<Event>) {
-    let failed = |of| Event::Failed { of, fate: Fate::NoReply, cause: cause.clone() };
+    let failed = |request| Event::Failed { request, fate: Fate::NoReply, cause: cause.clone() };
     match unreported {
         Event::Granted { nonce, .. } => {
             // If it was in the queue, it is no longer.
-            events.extend([Event::Forgotten { nonce }, failed(Subject::Lock(nonce))]);
+            events.extend([Event::Forgotten { nonce }, failed(RequestId::Lock(nonce))]);
         }
-        Event::Extended { id, token: Some(_), .. } => events.push(failed(Subject::Query(id))),
+        Event::Extended { id, token: Some(_), .. } => events.push(failed(RequestId::Query(id))),
         other => events.push(other),
     }
 }

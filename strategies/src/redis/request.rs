@@ -14,11 +14,12 @@ use super::{
     script::{self, Script},
 };
 use crate::{
-    Instant, Nonce, Owner,
     client::{
-        call::Until,
-        command::{Cause, Command, Event, Fate, Subject},
+        backend::Cause,
+        messages::{Command, Event, Fate, RequestId, Until},
     },
+    clock::Instant,
+    lock::{Nonce, Owner},
     wait::whole_ms,
 };
 
@@ -41,13 +42,13 @@ pub(super) enum Request {
 impl Request {
     /// Reports that it failed.
     pub(super) fn fail(&self, fate: Fate, cause: &Cause, events: &mut Vec<Event>) {
-        let failed = |of| Event::Failed { of, fate, cause: cause.clone() };
+        let failed = |request| Event::Failed { request, fate, cause: cause.clone() };
         match self {
-            Self::Command(command) => events.push(failed(command.subject())),
+            Self::Command(command) => events.push(failed(command.request_id())),
             Self::Poll(Poll { checks, .. }) => {
-                events.extend(checks.iter().map(|&Check { nonce, holds }| match holds {
-                    None => failed(Subject::Check(nonce)),
-                    Some(_) => Event::Unchecked { cause: cause.clone() },
+                events.extend(checks.iter().map(|&Check { nonce, token }| match token {
+                    None => failed(RequestId::WaiterCheck(nonce)),
+                    Some(_) => failed(RequestId::HeldCheck(nonce)),
                 }));
             }
             Self::Mark | Self::Wait => {}
@@ -73,11 +74,11 @@ pub(super) struct Poll {
     pub(super) checks: Vec<Check>,
 }
 
-/// A check of a waiter, or of a hold with this token.
+/// A check of a waiter, or of a held lock with this token.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Check {
     pub(super) nonce: Nonce,
-    pub(super) holds: Option<u64>,
+    pub(super) token: Option<u64>,
 }
 
 /// Encodes requests.

@@ -15,13 +15,11 @@ const SHARED: &str = include_str!("settle.lua");
 /// What stands before the name of a section: where it begins, and where it is included.
 const SECTION: &str = "\n--- ";
 const INCLUDE: &str = "-- include ";
-/// Where UNLOCK compares the nonce, which a planted bug leaves out.
-const COMPARED: &str = "local holds = holder == nonce\n";
 
 macro_rules! script {
     ($name:ident, $file:literal) => {
         pub(super) static $name: LazyLock<Script> =
-            LazyLock::new(|| Script::new(&source($file, include_str!($file))));
+            LazyLock::new(|| Script::new(include_str!($file)));
     };
 }
 
@@ -54,8 +52,7 @@ fn assemble(script: &str) -> String {
 
 /// A section begins with "name: what it takes and sets".
 fn section(name: &str) -> String {
-    let shared = source("settle.lua", SHARED);
-    let mut sections = shared.split(SECTION).skip(1);
+    let mut sections = SHARED.split(SECTION).skip(1);
     let found = sections.find_map(|section| {
         let text = section.strip_prefix(name)?.strip_prefix(':')?;
         text.split_once('\n').map(|(_, text)| text)
@@ -63,21 +60,9 @@ fn section(name: &str) -> String {
     found.expect("settle.lua has every section that is included").to_owned()
 }
 
-/// The text of a file of scripts, as it ships: only test runs replace it.
-fn source(_file: &str, shipped: &str) -> String {
-    #[cfg(feature = "planted-bugs")]
-    if let Some(text) = crate::planted::script(_file) {
-        return text;
-    }
-    shipped.to_owned()
-}
-
 impl Script {
     fn new(verb: &str) -> Self {
-        let mut text = assemble(verb);
-        if planted!(RedisUnlockByAnyone) {
-            text = text.replace(COMPARED, "local holds = value\n");
-        }
+        let text = assemble(verb);
         let hash = redis::Script::new(&text).get_hash().to_owned();
         Self { text, hash }
     }
@@ -95,11 +80,6 @@ impl Script {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn planted_bug_finds_its_place() {
-        assert_eq!(UNLOCK.text().matches(COMPARED).count(), 1);
-    }
 
     #[test]
     fn every_section_finds_its_place() {

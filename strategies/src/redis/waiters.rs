@@ -1,4 +1,4 @@
-//! The waiters of this process, and when each is checked.
+//! The waiters of this process: the key of each, their checks, and their signs of life.
 
 use std::{collections::BTreeMap, mem, sync::Arc, time::Duration};
 
@@ -7,17 +7,13 @@ use super::{
     request::{Check, Poll},
 };
 use crate::{
-    Instant, Nonce,
-    client::command::{Event, earlier},
-    random::Ids,
+    client::{earlier, messages::Event},
+    clock::Instant,
+    lock::Nonce,
 };
 
 /// How many nonces one POLL carries: it bounds for how long a script keeps the server.
 const NONCES_PER_POLL: usize = 512;
-/// The longest time between two checks of a waiter.
-const CHECK_MAX: Duration = Duration::from_secs(1);
-/// How long after the expected end of the holder's lease a waiter is checked.
-const CHECK_AFTER: Duration = Duration::from_millis(1);
 
 /// The waiters of one handle. An entry leaves with its grant, its end or its UNLOCK.
 #[derive(Debug)]
@@ -27,38 +23,33 @@ pub(super) struct Waiters {
     checks: BTreeMap<Arc<str>, Vec<Check>>,
     /// Waiters that Redis had no longer, and that are not logged yet.
     forgotten: u32,
-    check_max: Duration,
     /// The longest time between two requests that are signs of life for a key.
     sign_max: Duration,
     /// When a key may need a sign of life; `None` without waiters.
     next_sign: Option<Instant>,
-    ids: Ids,
 }
 
 #[derive(Debug)]
 struct Waiter {
     key: Arc<str>,
-    lease: Duration,
     /// When the latest request that names this waiter was sent.
     sent_at: Instant,
 }
 
 impl Waiters {
-    pub(super) fn new(waiter_ttl: Duration, ids: Ids) -> Self {
+    pub(super) fn new(waiter_ttl: Duration) -> Self {
         Self {
             by_nonce: BTreeMap::new(),
             checks: BTreeMap::new(),
             forgotten: 0,
-            check_max: CHECK_MAX.min(waiter_ttl / 3),
             sign_max: waiter_ttl * 3 / 8,
             next_sign: None,
-            ids,
         }
     }
 
     /// The LOCK of a waiter is sent.
-    pub(super) fn insert(&mut self, now: Instant, nonce: Nonce, key: Arc<str>, lease: Duration) {
-        self.by_nonce.insert(nonce, Waiter { key, lease, sent_at: now });
+    pub(super) fn insert(&mut self, now: Instant, nonce: Nonce, key: Arc<str>) {
+        self.by_nonce.insert(nonce, Waiter { key, sent_at: now });
         self.next_sign.get_or_insert_with(|| now.after(self.sign_max));
     }
 
@@ -78,28 +69,9 @@ impl Waiters {
         Some(Event::Granted { nonce, key, token, waited, lease })
     }
 
-    /// A waiter is in the queue, behind a lease that ends after `remaining`.
-    pub(super) fn queued(&mut self, nonce: Nonce, remaining: Duration) -> Option<Event> {
-        let lease = self.by_nonce.get(&nonce)?.lease;
-        let check_in = Some(self.check_in(remaining, lease));
-        Some(Event::Queued { nonce, check_in })
-    }
-
-    /// How long until a waiter is checked: soon after the holder's lease ends as far as is known;
-    /// before much of a lease granted to itself has passed unnoticed; and often enough to count as
-    /// alive.
-    fn check_in(&mut self, remaining: Duration, lease: Duration) -> Duration {
-        // From 0 to 1, so that many waiters are not checked in step.
-        let jitter = f64::from(u32::try_from(self.ids.next() >> 32).unwrap_or(u32::MAX))
-            / f64::from(u32::MAX);
-        let latest = (lease / 3).min(self.check_max).mul_f64(1.0 - jitter / 5.0);
-        let after = remaining.saturating_add(CHECK_AFTER.mul_f64(1.0 + jitter));
-        after.min(latest).max(CHECK_AFTER)
-    }
-
-    /// Checks a waiter, or a hold with this token, with the next polls.
-    pub(super) fn check(&mut self, key: Arc<str>, nonce: Nonce, holds: Option<u64>) {
-        self.checks.entry(key).or_default().push(Check { nonce, holds });
+    /// Checks a waiter, or a held lock with this token, with the next polls.
+    pub(super) fn check(&mut self, key: Arc<str>, nonce: Nonce, token: Option<u64>) {
+        self.checks.entry(key).or_default().push(Check { nonce, token });
     }
 
     /// All checks that were submitted, a script or more for each key: an error that a key causes
@@ -150,14 +122,16 @@ impl Waiters {
 
     /// Takes the findings of a poll.
     pub(super) fn polled(&mut self, poll: &Poll, found: &[Found], events: &mut Vec<Event>) {
-        for (&Check { nonce, holds }, found) in poll.checks.iter().zip(found) {
-            let event = match (holds, *found) {
+        for (&Check { nonce, token }, found) in poll.checks.iter().zip(found) {
+            let event = match (token, *found) {
                 (Some(token), Found::Holds(grant)) if grant.token == token => None,
                 (Some(token), _) => {
                     Some(Event::Lost { nonce, key: poll.key.clone(), token, forced: None })
                 }
                 (None, Found::Holds(grant)) => self.granted(grant),
-                (None, Found::Waiting { remaining }) => self.queued(nonce, remaining),
+                (None, Found::Waiting { remaining }) => {
+                    Some(Event::Queued { nonce, holder_lease: Some(remaining) })
+                }
                 (None, Found::Ended) => {
                     self.remove(nonce);
                     Some(Event::Ended { nonce })
@@ -185,7 +159,7 @@ mod tests {
     use super::*;
 
     fn waiters() -> Waiters {
-        Waiters::new(Duration::from_secs(3), Ids::new(7))
+        Waiters::new(Duration::from_secs(3))
     }
 
     fn at(ms: u64) -> Instant {
@@ -208,7 +182,7 @@ mod tests {
         for poll in &polls {
             assert!(poll.checks.len() <= NONCES_PER_POLL);
             for check in &poll.checks {
-                assert_eq!(check.holds, (check.nonce.as_u128() == 5).then_some(9));
+                assert_eq!(check.token, (check.nonce.as_u128() == 5).then_some(9));
                 seen.entry(poll.key.clone()).or_default().push(check.nonce);
             }
         }
@@ -221,37 +195,15 @@ mod tests {
         assert!(waiters.polls(at(0)).is_empty());
     }
 
-    #[test]
-    fn waiter_checks_keep_to_their_bounds() {
-        let mut waiters = waiters();
-        let ms = Duration::from_millis;
-        for _ in 0..1_000 {
-            for (remaining, lease, least, most) in [
-                // The holder's lease ends first.
-                (ms(50), secs(60), ms(51), ms(52)),
-                (ms(0), secs(60), ms(1), ms(2)),
-                // A third of its own lease, a second, and never less than a millisecond.
-                (secs(60), ms(30), ms(8), ms(10)),
-                (secs(60), secs(60), ms(800), ms(1_000)),
-                (secs(60), ms(1), ms(1), ms(1)),
-            ] {
-                let check_in = waiters.check_in(remaining, lease);
-                assert!((least..=most).contains(&check_in), "{remaining:?} {lease:?} {check_in:?}");
-            }
-        }
-        let mut brief = Waiters::new(ms(300), Ids::new(7));
-        assert!(brief.check_in(secs(60), secs(60)) <= ms(100), "alive within waiter_ttl");
-    }
-
     const fn secs(secs: u64) -> Duration {
         Duration::from_secs(secs)
     }
 
     #[test]
-    fn hold_without_its_token_is_lost() {
+    fn held_lock_without_its_token_is_lost() {
         let mut waiters = waiters();
         let key: Arc<str> = "k".into();
-        let checks = [1, 2].map(|number| Check { nonce: nonce(number), holds: Some(9) });
+        let checks = [1, 2].map(|number| Check { nonce: nonce(number), token: Some(9) });
         let poll = Poll { key, checks: checks.to_vec() };
         let held = Found::Holds(Grant::example(nonce(1), 9));
         let other = Found::Holds(Grant::example(nonce(2), 10));
@@ -269,8 +221,8 @@ mod tests {
     fn unknown_waiter_is_no_longer_remembered() {
         let mut waiters = waiters();
         let key: Arc<str> = "k".into();
-        waiters.insert(at(0), nonce(1), key.clone(), secs(5));
-        let poll = Poll { key, checks: vec![Check { nonce: nonce(1), holds: None }] };
+        waiters.insert(at(0), nonce(1), key.clone());
+        let poll = Poll { key, checks: vec![Check { nonce: nonce(1), token: None }] };
         let mut events = Vec::new();
         waiters.polled(&poll, &[Found::Unknown], &mut events);
         assert!(matches!(events[..], [Event::Forgotten { .. }]) && waiters.is_empty());
@@ -279,13 +231,12 @@ mod tests {
     #[test]
     fn grant_of_a_withdrawn_waiter_is_dropped() {
         let mut waiters = waiters();
-        waiters.insert(at(0), nonce(1), "k".into(), secs(5));
+        waiters.insert(at(0), nonce(1), "k".into());
         let grant = Grant::example(nonce(1), 9);
         assert!(matches!(waiters.granted(grant), Some(Event::Granted { token: 9, .. })));
         assert!(waiters.granted(grant).is_none());
-        waiters.insert(at(0), nonce(1), "k".into(), secs(5));
+        waiters.insert(at(0), nonce(1), "k".into());
         waiters.remove(nonce(1));
         assert!(waiters.granted(grant).is_none());
-        assert!(waiters.queued(nonce(1), secs(1)).is_none());
     }
 }

@@ -1,7 +1,7 @@
 //! Goal: unlock, extend, inspect, release, watch and close of a handle follow the contract.
 //! Method: a handle and its driver in virtual time, and a scripted granting side.
 
-use std::{any::Any, pin::pin, sync::atomic::Ordering};
+use std::{any::Any, pin::pin};
 
 use futures_util::FutureExt;
 use tokio::time::sleep;
@@ -12,10 +12,7 @@ use super::{
 };
 use crate::{
     Inspection, KEY_BYTES_MAX, LockOptions, LossCause,
-    client::{
-        backend::Failure,
-        handle::{Client, check_runtime},
-    },
+    client::{Client, backend::Failure, check_runtime},
 };
 
 const fn ms(ms: u64) -> Duration {
@@ -283,19 +280,18 @@ async fn abandoned_query_is_pending_no_longer() {
 
 #[tokio::test(start_paused = true)]
 async fn full_mailbox_refuses_all_but_releases() {
-    let (client, _driver, _) = assemble(profile(false), silent);
-    let mut waiting = Vec::new();
-    for id in 0..64 {
-        let query = Query::Inspect { key: "k".into() };
-        let call = Call::Query { id, limit: at(1_000), query };
-        waiting.push(client.send(id, call, Some(Call::Abandon { id })).unwrap());
-    }
+    let (client, mut driver, script) = assemble(profile(false), silent);
+    // Another lock was lost.
+    let (key, token) = ("other".into(), foreign(None).fencing_token());
+    script.report(Event::Lost { nonce: nonce(9), key, token, forced: None });
+    assert!(driver.step().is_continue());
+    let mut waiting: Vec<_> = (0..64).map(|_| Box::pin(client.inspect("k"))).collect();
+    assert!(waiting.iter_mut().all(|call| call.now_or_never().is_none()));
     let full = |error| matches!(error, Error::Limit { what: "pending requests", limit: 64 });
     assert!(full(client.inspect("k").await.unwrap_err()));
     // Beyond twice the capacity, its lease ends by itself.
     (0..100).for_each(|_| client.release(&foreign(None)));
     // Nothing can check it any more.
-    client.shared.lost_token.store(foreign(None).fencing_token(), Ordering::SeqCst);
     assert!(client.watch(&foreign(None)).is_lost());
 }
 
@@ -368,16 +364,16 @@ fn wait_in_vain_names_the_grant_that_was_taken_back() {
         core.call(at(0), waits(id, 5_000));
     }
     sent(&mut core, 0);
-    core.handle(at(1), Event::Queued { nonce: nonce(2), check_in: None });
+    core.handle(at(1), Event::Queued { nonce: nonce(2), holder_lease: None });
     let cause = Cause::new(UnavailableKind::Refused, "too few replicas");
     core.handle(at(2), Event::Unsafe { nonce: nonce(1), cause });
-    let Some((1, Reply::TakenBack(cause))) = replies(&mut core).pop() else { panic!() };
+    let Some((1, Reply::Unsafe(cause))) = replies(&mut core).pop() else { panic!() };
     // As its call retries.
     let Call::Lock(mut again) = waits(3, 5_000) else { unreachable!() };
-    again.taken_back = Some(cause);
+    again.unsafe_grant = Some(cause);
     core.call(at(3), Call::Lock(again));
     sent(&mut core, 3);
-    core.handle(at(4), Event::Queued { nonce: nonce(3), check_in: None });
+    core.handle(at(4), Event::Queued { nonce: nonce(3), holder_lease: None });
     core.expire(at(5_000));
     let replies = replies(&mut core);
     assert_eq!(replies.len(), 2);

@@ -40,7 +40,7 @@ fn late_unlock_is_sent_once() {
     let lock = take(&mut core, 0);
     core.handle(at(1), Event::Down { cause: None });
     unlock(&mut core, lock, 5);
-    core.handle(at(10), Event::Up { memory: Memory::Kept });
+    core.handle(at(10), Event::Up { state: ServerState::Same });
     assert_eq!((sent(&mut core, 10).len(), core.pending()), (1, 1));
     assert_eq!((sent(&mut core, 110).len(), core.pending()), (0, 0));
 }
@@ -49,15 +49,15 @@ fn late_unlock_is_sent_once() {
 /// have held the key before that copy arrived.
 #[test]
 fn unlock_sent_again_that_finds_nothing_is_unknown() {
-    for memory in [Memory::Kept, Memory::Events, Memory::Lost] {
+    for memory in [ServerState::Same, ServerState::MissedEvents, ServerState::Replaced] {
         let mut core = core(false);
         let lock = take(&mut core, 0);
         core.call(at(1), unlocks(Some((7, 1_000)), lock, 1_000));
         assert_eq!(sent(&mut core, 1).len(), 1);
-        core.handle(at(2), failed(Subject::Unlock(nonce(1)), Fate::NoReply));
+        core.handle(at(2), failed(RequestId::Unlock(nonce(1)), Fate::NoReply));
         core.handle(at(2), Event::Down { cause: None });
-        core.handle(at(3), Event::Up { memory });
-        if memory != Memory::Lost {
+        core.handle(at(3), Event::Up { state: memory });
+        if memory != ServerState::Replaced {
             assert!(sent(&mut core, 3).iter().any(|command| is_unlock(command, 1)));
             core.handle(at(4), Event::Unlocked { nonce: nonce(1), held: false });
         }
@@ -73,7 +73,7 @@ fn unlock_sent_again_that_frees_the_lock_is_unlocked() {
     let lock = take(&mut core, 0);
     core.call(at(1), unlocks(Some((7, 1_000)), lock, 1_000));
     sent(&mut core, 1);
-    core.handle(at(2), failed(Subject::Unlock(nonce(1)), Fate::NoReply));
+    core.handle(at(2), failed(RequestId::Unlock(nonce(1)), Fate::NoReply));
     assert_eq!(sent(&mut core, 100).len(), 1);
     core.handle(at(101), Event::Unlocked { nonce: nonce(1), held: true });
     assert!(matches!(replies(&mut core)[..], [(7, Reply::Unlocked)]));
@@ -98,8 +98,8 @@ fn withdrawal_learns_whether_its_lock_may_arrive() {
         let mut core = core(false);
         core.call(at(0), waits(1, 5_000));
         sent(&mut core, 0);
-        core.call(at(1), Call::Withdraw { nonce: nonce(1) });
-        core.handle(at(1), failed(Subject::Lock(nonce(1)), fate));
+        core.call(at(1), Call::Withdraw(RequestId::Lock(nonce(1))));
+        core.handle(at(1), failed(RequestId::Lock(nonce(1)), fate));
         assert_eq!(copies(&mut core, 1), leaves, "{fate:?}");
     }
 }
@@ -126,10 +126,10 @@ fn replied_or_reset_lock_is_no_copy() {
     let mut core = core(true);
     core.call(at(0), waits(1, 5_000));
     sent(&mut core, 0);
-    core.handle(at(1), Event::Queued { nonce: nonce(1), check_in: None });
+    core.handle(at(1), Event::Queued { nonce: nonce(1), holder_lease: None });
     core.handle(at(2), Event::Forgotten { nonce: nonce(1) });
     assert!(!copies(&mut core, 2), "the granting side has replied to it");
-    core.handle(at(3), Event::Up { memory: Memory::Lost });
+    core.handle(at(3), Event::Up { state: ServerState::Replaced });
     assert!(!copies(&mut core, 3), "no copy reaches another granting side");
 }
 
@@ -149,7 +149,7 @@ fn stale_lock_is_sent_again() {
     }
     // A late copy of this event changes nothing for a waiter.
     assert!(!copies(&mut core, now + 10));
-    core.handle(at(now), Event::Queued { nonce: nonce(1), check_in: None });
+    core.handle(at(now), Event::Queued { nonce: nonce(1), holder_lease: None });
     core.handle(at(now), Event::Stale { nonce: nonce(1) });
     assert!(sent(&mut core, now + 10).is_empty());
 }
@@ -169,7 +169,7 @@ fn try_is_not_repeated_after_a_refusal() {
         let until = if tries { Until::Now } else { Until::At(at(5_000)) };
         core.call(at(0), lock_call(1, until, Some(at(5_000))));
         sent(&mut core, 0);
-        core.handle(at(1), failed(Subject::Lock(nonce(1)), fate));
+        core.handle(at(1), failed(RequestId::Lock(nonce(1)), fate));
         let ends = matches!(replies(&mut core)[..], [(1, Reply::Failed(_))]);
         assert_eq!((ends, sent(&mut core, 100).len()), (!repeats, usize::from(repeats)));
     }
@@ -196,10 +196,10 @@ fn wait_that_failed_names_its_cause_at_the_end() {
         let mut core = core(false);
         core.call(at(0), waits(1, 5_000));
         sent(&mut core, 0);
-        core.handle(at(1), failed(Subject::Lock(nonce(1)), Fate::Refused));
+        core.handle(at(1), failed(RequestId::Lock(nonce(1)), Fate::Refused));
         sent(&mut core, 100);
         if queued {
-            core.handle(at(101), Event::Queued { nonce: nonce(1), check_in: None });
+            core.handle(at(101), Event::Queued { nonce: nonce(1), holder_lease: None });
             core.handle(at(102), Event::Forgotten { nonce: nonce(1) });
         }
         core.expire(at(5_000));
@@ -221,7 +221,7 @@ fn unconfirmed() -> Event {
 /// A failure, before or after, is the better cause.
 #[test]
 fn unconfirmed_wait_names_what_is_missing() {
-    let refused = || failed(Subject::Lock(nonce(1)), Fate::Refused);
+    let refused = || failed(RequestId::Lock(nonce(1)), Fate::Refused);
     for (events, expected) in [
         (vec![unconfirmed()], UnavailableKind::NoQuorum),
         (vec![unconfirmed(), unconfirmed(), refused()], UnavailableKind::Refused),

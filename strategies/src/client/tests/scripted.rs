@@ -14,10 +14,9 @@ use futures_util::task::AtomicWaker;
 use super::{Instant, Owner, Profile};
 use crate::{
     client::{
+        Client, Driver,
         backend::{Backend, Failure},
-        command::{Command, Copies, Event, Memory},
-        driver::Driver,
-        handle::Client,
+        messages::{Command, Copies, Event, ServerState},
     },
     clock::TokioClock,
 };
@@ -209,7 +208,7 @@ pub(super) fn assemble(
     reply: impl FnMut(&Command) -> Vec<Event> + Send + 'static,
 ) -> (Client<Scripted>, Driver<Scripted>, Script) {
     let script = Script::default();
-    script.report(Event::Up { memory: Memory::Kept });
+    script.report(Event::Up { state: ServerState::Same });
     let (reply, replies) = (Box::new(reply), Vec::new());
     let backend = Scripted { script: script.clone(), profile, reply, replies };
     let clock = Arc::new(TokioClock::new());

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     LockOptions, LossCause,
-    client::{driver::SHORTEST_SLEEP, handle::Client},
+    client::{Client, SHORTEST_SLEEP},
 };
 
 const fn ms(ms: u64) -> Duration {

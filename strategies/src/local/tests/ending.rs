@@ -58,7 +58,7 @@ async fn watch_fires_at_lease_end_and_later() {
     watch.lost().await;
     drop(watch);
     assert_eq!(local.watch(&lock).cause(), Some(LossCause::Deadline), "watched too late");
-    assert!(local.shards.holds.is_empty());
+    assert!(local.shards.losses.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -104,6 +104,6 @@ async fn force_unlock_explains_no_other_loss() {
     let operator = local.operator().unwrap();
     operator.force_unlock("held", None, "ticket 7").await.unwrap();
     assert!(held.is_lost() && held.note().is_some());
-    assert!(expired.iter().any(crate::holds::LossWatch::is_lost), "one is in the same shard");
+    assert!(expired.iter().any(crate::losses::LossWatch::is_lost), "one is in the same shard");
     assert!(expired.iter().all(|watch| watch.note().is_none()));
 }

@@ -7,7 +7,7 @@ use gaggle_channels::NodeName;
 use super::{Body, Event, Group, Instant, Node, ProcessId, Timer};
 use crate::{
     UnavailableKind,
-    client::command::Cause,
+    client::backend::Cause,
     lock_table::{Command, TableConfig},
     member::{
         formation::{DIFFERENCE_EVERY, Difference, REPORT_EVERY},

@@ -8,8 +8,8 @@ use super::{Body, Event, Instant, Node, ProcessId, admission};
 use crate::{
     UnavailableKind,
     client::{
-        call::Until,
-        command::{Cause, Command as Request, Copies, Fate},
+        backend::Cause,
+        messages::{Command as Request, Copies, Fate, Until},
     },
     lock_table::{Command, Effect, Grant, LockRequest, PriorState, Refusal, Seen, Wait},
     wait::whole_ms,
@@ -29,8 +29,9 @@ impl Node {
             let text = format!(
                 "the group's outside_max is {limit}: make that option equal at all members"
             );
-            let (of, cause) = (request.subject(), Cause::new(UnavailableKind::Misconfigured, text));
-            self.turn.events.push(Event::Failed { of, fate: Fate::Refused, cause });
+            let cause = Cause::new(UnavailableKind::Misconfigured, text);
+            let (request, fate) = (request.request_id(), Fate::Refused);
+            self.turn.events.push(Event::Failed { request, fate, cause });
             return Copies::One;
         }
         let me = self.identity.incarnation();
@@ -54,14 +55,14 @@ impl Node {
             Request::Extend { id, nonce, key, lease, .. } => {
                 Command::Extend { key, nonce, process, request: id, duration_ms: whole_ms(lease) }
             }
-            Request::Check { nonce, key, holds: Some(token) } => {
+            Request::Check { nonce, key, token: Some(token) } => {
                 let holder = group.table().holder(&key).map(|grant| (grant.nonce, grant.token));
                 if holder != Some((nonce, token)) {
                     self.turn.events.push(Event::Lost { nonce, key, token, forced: None });
                 }
                 return Copies::One;
             }
-            Request::Check { nonce, holds: None, .. } => {
+            Request::Check { nonce, token: None, .. } => {
                 // A repeated LOCK finds its position in the queue.
                 self.turn.events.push(Event::Forgotten { nonce });
                 return Copies::One;
@@ -108,7 +109,7 @@ fn event(effect: &Effect, process: ProcessId) -> Option<Event> {
     match effect {
         Effect::Granted(grant) if grant.process == process => Some(granted(grant)),
         Effect::Queued { nonce, process: of, .. } if *of == process => {
-            Some(Event::Queued { nonce: *nonce, check_in: None })
+            Some(Event::Queued { nonce: *nonce, holder_lease: None })
         }
         Effect::Dropped { nonce, .. } => Some(Event::Forgotten { nonce: *nonce }),
         Effect::Refused { nonce, process: of, reason, .. } if *of == process => {

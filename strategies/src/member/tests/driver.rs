@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use super::{hand::Hand, turn::Alone};
 use crate::{
     Clock, Instant, Lock, LockOptions, MemberOptions, Nonce,
-    client::{call::Call, mailbox::Mail},
+    client::{mailbox::Mail, messages::Call},
     member::{Member, Policy},
 };
 

@@ -5,7 +5,7 @@
 use super::{THREE, frame, header, ready, world::World};
 use crate::{
     Nonce,
-    client::call::{Call, CallId, Reply},
+    client::messages::{Call, CallId, Reply, RequestId},
     lock_table::{Command, LockRequest, ProcessId, Seen, Wait},
     member::wire::Body,
 };
@@ -129,7 +129,7 @@ fn withdrawal_frees_what_a_former_incarnation_was_granted() {
     let (leader, follower, _) = taken_over(&mut world);
     world.unlock(&leader, "k", 1);
     world.run(100);
-    world.call(&follower, |_| Call::Withdraw { nonce: Nonce::from_u128(2) });
+    world.call(&follower, |_| Call::Withdraw(RequestId::Lock(Nonce::from_u128(2))));
     world.must_lock(&leader, "k", 3);
 }
 

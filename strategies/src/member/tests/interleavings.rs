@@ -26,7 +26,7 @@ use shuttle::{future::block_on, sync::atomic::AtomicUsize, thread};
 use super::{seeded, silent::Silent};
 use crate::{
     Clock, Error, Instant, Lock, LockOptions, MaxWait, MemberOptions,
-    client::{driver::Driver, turns::Turns},
+    client::{Driver, turns::Turns},
     lock_table::Sizes,
     member::{Member, backend::Backend},
     sync::{explore_times, found, switch},
@@ -103,7 +103,7 @@ async fn drive(turns: &Turns<Backend>, clock: Arc<Moments>) -> Sizes {
         let flow = if turns.with(|driver| driver.is_closing()).unwrap() {
             // It waits for time to pass, and for no task.
             clock.0.fetch_add(10, Ordering::SeqCst);
-            turns.with(|driver| driver.step()).unwrap()
+            turns.with(Driver::step).unwrap()
         } else {
             poll_fn(|context| turns.poll_step(context)).await
         };

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     MemberOptions, Nonce,
-    client::call::{Call, LockCall, Reply, Until},
+    client::messages::{Call, LockCall, Reply, Until},
 };
 
 const DIFFER: &str = "members differ in their set of names";
@@ -146,7 +146,7 @@ fn refusal(world: &mut World, name: &str, nonce: u128) -> String {
             limit: Some(end),
             tries: false,
             owner: Arc::default(),
-            taken_back: None,
+            unsafe_grant: None,
         })
     });
     world.run(100);

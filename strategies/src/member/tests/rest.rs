@@ -16,10 +16,10 @@ use super::{THREE, hand::Hand, seeded, world::name_of};
 use crate::{
     Clock, Instant, Lock, MemberOptions, Nonce,
     client::{
+        Driver,
         backend::Backend as _,
-        call::{Call, LockCall, Until},
-        driver::Driver,
         mailbox::Mail,
+        messages::{Call, LockCall, Until},
     },
     member::{Member, backend::Backend, node::Node, options::HEARTBEAT},
 };
@@ -109,7 +109,7 @@ impl Trio {
                 limit: None,
                 tries: false,
                 owner: Arc::default(),
-                taken_back: None,
+                unsafe_grant: None,
             }),
         );
     }

@@ -8,7 +8,7 @@ use super::{
     FIVE, THREE, ready,
     world::{LATENCY, LEASE, World},
 };
-use crate::{Drift, Instant, Lock, Nonce, client::call::Reply, granted_deadline};
+use crate::{Drift, Instant, Lock, Nonce, client::messages::Reply, granted_deadline};
 
 /// The local deadline of a grant.
 fn deadline(world: &World, call: u64) -> Instant {

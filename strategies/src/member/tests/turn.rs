@@ -14,7 +14,7 @@ use gaggle_channels::{NodeName, Received};
 use super::{frame, hand::Hand, header, seeded, silent::Silent};
 use crate::{
     MemberOptions, Nonce,
-    client::driver::Driver,
+    client::Driver,
     lock_table::{Command, LockRequest, ProcessId, Seen, Wait},
     member::{Member, backend::Backend, node::Node, wire::Body},
 };

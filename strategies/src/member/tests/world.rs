@@ -15,9 +15,8 @@ use gaggle_channels::NodeName;
 use crate::{
     Instant, MemberOptions, MemberStatus, Nonce,
     client::{
-        call::{CallId, Output, Reply},
-        command::earlier,
-        core::Core,
+        Core, earlier,
+        messages::{CallId, Output, Reply},
     },
     lock_table::{Grant, TableConfig},
     member::{

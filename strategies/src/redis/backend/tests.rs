@@ -16,12 +16,12 @@ use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf, duplex};
 
 use super::{
     super::{
-        dial::{Dialing, Stream},
+        connect::{Dialing, Stream},
         script,
     },
     *,
 };
-use crate::client::command::{Memory, Subject};
+use crate::client::messages::{RequestId, ServerState};
 
 const REQUEST_TIMEOUT: Duration = Duration::from_millis(200);
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
@@ -97,7 +97,7 @@ impl Lab {
     fn up() -> Self {
         let mut lab = Self::new(Way::Open);
         let events = lab.connect();
-        assert!(matches!(events[..], [Event::Up { memory: Memory::Kept }]), "{events:?}");
+        assert!(matches!(events[..], [Event::Up { state: ServerState::Same }]), "{events:?}");
         lab
     }
 
@@ -223,9 +223,9 @@ fn lock(number: u128, until: Until) -> Command {
 }
 
 /// The subject and fate of each failure, and whether the cause is permanent.
-fn failures(events: &[Event]) -> Vec<(Subject, Fate, bool)> {
+fn failures(events: &[Event]) -> Vec<(RequestId, Fate, bool)> {
     let failure = |event: &Event| match event {
-        Event::Failed { of, fate, cause } => Some((*of, *fate, cause.is_permanent())),
+        Event::Failed { request, fate, cause } => Some((*request, *fate, cause.is_permanent())),
         _ => None,
     };
     events.iter().filter_map(failure).collect()
@@ -249,7 +249,7 @@ fn lost_connection_reports_all_fates() {
     assert!(lab.turn().is_empty());
     let mut events = lab.after(Duration::from_millis(5));
     events.extend(lab.connect());
-    assert!(matches!(events[..], [Event::Up { memory: Memory::Events }]), "{events:?}");
+    assert!(matches!(events[..], [Event::Up { state: ServerState::MissedEvents }]), "{events:?}");
 }
 
 #[test]
@@ -267,7 +267,7 @@ fn clock_alone_drops_a_silent_connection() {
     assert_eq!(lab.backend.next_wake(), Some(sent.after(almost + REQUEST_TIMEOUT)));
     assert!(lab.after(almost).is_empty());
     let events = lab.after(Duration::from_millis(1));
-    assert_eq!(failures(&events), [(Subject::Lock(nonce(2)), Fate::NoReply, false)]);
+    assert_eq!(failures(&events), [(RequestId::Lock(nonce(2)), Fate::NoReply, false)]);
     assert!(matches!(events.last(), Some(Event::Reconnecting { .. })));
 }
 
@@ -386,6 +386,6 @@ fn server_is_checked_on_every_connection() {
         assert!(cause.is_permanent() && error.to_string().contains(named), "{error}");
         (lab.policy, lab.version) = ("noeviction", "7.2.0");
         lab.after(Duration::from_secs(1));
-        assert!(matches!(lab.connect()[..], [Event::Up { memory: Memory::Events }]));
+        assert!(matches!(lab.connect()[..], [Event::Up { state: ServerState::MissedEvents }]));
     }
 }

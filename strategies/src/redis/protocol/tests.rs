@@ -47,7 +47,7 @@ fn every_reply_to_lock_is_read() {
     let replies = [
         ("granted 3", granted(3, lease)),
         ("again 3 700", granted(3, ms(700))),
-        ("queued 700", Event::Queued { nonce: of, check_in: Some(ms(700)) }),
+        ("queued 700", Event::Queued { nonce: of, holder_lease: Some(ms(700)) }),
         ("held", Event::Held { nonce: of }),
         ("spent", Event::Ended { nonce: of }),
         ("stale", Event::Stale { nonce: of }),

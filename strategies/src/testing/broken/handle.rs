@@ -19,8 +19,8 @@ use tokio::{
 
 use super::{Fault, Server};
 use crate::{
-    Capabilities, Clock, DURATION_MAX, DURATION_MIN, Drift, Error, Exclusion, Holds, Inspection,
-    Instant, KeyedMutex, Lock, LockOptions, LossWatch, MAX_WAIT_MAX, MaxWait, Nonce, Operator,
+    Capabilities, Clock, DURATION_MAX, DURATION_MIN, Drift, Error, Exclusion, Inspection, Instant,
+    KeyedMutex, Lock, LockOptions, LossRegistry, LossWatch, MAX_WAIT_MAX, MaxWait, Nonce, Operator,
     Order, Survives, check_duration, check_key, check_request, defaults::REQUEST_TIMEOUT,
     granted_deadline, not_held, wait_until,
 };
@@ -40,7 +40,7 @@ const LATE: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Handle {
     pub(super) server: Server,
-    holds: Holds,
+    losses: LossRegistry,
     closed: watch::Sender<bool>,
     disconnected: AtomicBool,
     /// The last lock of each row.
@@ -57,9 +57,9 @@ impl Server {
 
 impl Handle {
     pub(super) fn new(server: Server) -> Self {
-        let ((closed, _), holds) = (watch::channel(false), Holds::default());
-        server.watched().push(holds.clone());
-        Self { server, holds, closed, disconnected: AtomicBool::new(false), own: Mutex::default() }
+        let ((closed, _), losses) = (watch::channel(false), LossRegistry::default());
+        server.watched().push(losses.clone());
+        Self { server, losses, closed, disconnected: AtomicBool::new(false), own: Mutex::default() }
     }
 
     fn now(&self) -> Instant {
@@ -354,7 +354,7 @@ impl KeyedMutex for Handle {
         if self.closed.send_replace(true) {
             return;
         }
-        for lock in self.holds.lose_all() {
+        for lock in self.losses.lose_all() {
             if !self.is(Fault::CloseUnlocksNothing) {
                 self.server.local().release(&self.to_unlock(&lock));
             }
@@ -371,7 +371,7 @@ impl KeyedMutex for Handle {
     }
 
     fn watch(&self, lock: &Lock) -> LossWatch {
-        self.holds.watch(lock)
+        self.losses.watch(lock)
     }
 
     fn clock(&self) -> Arc<dyn Clock> {

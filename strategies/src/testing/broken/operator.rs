@@ -3,7 +3,9 @@
 use async_trait::async_trait;
 
 use super::{Fault, Handle};
-use crate::{Error, ForcedUnlock, ListOptions, Lock, Operator, Page, defaults::REQUEST_TIMEOUT};
+use crate::{
+    Error, ForcedUnlock, ListOptions, Lock, LossCause, Operator, Page, defaults::REQUEST_TIMEOUT,
+};
 
 #[async_trait]
 impl Operator for Handle {
@@ -45,8 +47,8 @@ impl Operator for Handle {
         if let ForcedUnlock::Unlocked(ended) = &mut forced {
             if !self.is(Fault::ForceIsSilent) {
                 let lost = Lock::new(key, ended.nonce, u64::MAX, None);
-                for holds in self.server.watched().iter() {
-                    holds.force(&lost, &reason.into());
+                for losses in self.server.watched().iter() {
+                    losses.report(&lost, LossCause::Forced, Some(&reason.into()));
                 }
             }
             ended.fencing_token = self.server.token(&row, ended.fencing_token);

@@ -12,7 +12,7 @@ use tokio::{
 };
 
 use super::Fault;
-use crate::{Clock, Holds, Inspection, KeyedMutex, Local, TokioClock};
+use crate::{Clock, Inspection, KeyedMutex, Local, LossRegistry, TokioClock};
 
 /// The granting side: a [`Local`] that can be stopped and lose its memory.
 ///
@@ -25,7 +25,7 @@ pub struct Server {
     /// [`Fault::GrantsTwo`] lets a waiter in beside the holder.
     pub(super) intrusions: Arc<Notify>,
     /// The watched locks of every handle.
-    watched: Arc<Mutex<Vec<Holds>>>,
+    watched: Arc<Mutex<Vec<LossRegistry>>>,
     memory: Arc<Mutex<Memory>>,
 }
 
@@ -70,7 +70,7 @@ impl Server {
         Self { fault, clock, up, intrusions, watched, memory }
     }
 
-    pub(super) fn watched(&self) -> MutexGuard<'_, Vec<Holds>> {
+    pub(super) fn watched(&self) -> MutexGuard<'_, Vec<LossRegistry>> {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

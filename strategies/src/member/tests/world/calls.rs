@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use super::{LEASE, World};
 use crate::{
     Lock, Nonce, Owner,
-    client::call::{Call, CallId, LockCall, Query, Reply, Until},
+    client::messages::{Call, CallId, LockCall, Query, Reply, Until},
     lock_table::Grant,
 };
 
@@ -43,7 +43,7 @@ impl World {
                 limit: None,
                 tries: until == Until::Now,
                 owner: Arc::new(Owner::default()),
-                taken_back: None,
+                unsafe_grant: None,
             })
         })
     }

@@ -28,7 +28,7 @@ fn publication_grants_a_waiter_once() {
     lab.turn();
     lab.say(&bulk("5 queued 9"));
     let events = lab.turn();
-    let [Event::Queued { check_in: Some(_), .. }] = events[..] else { panic!("{events:?}") };
+    let [Event::Queued { holder_lease: Some(_), .. }] = events[..] else { panic!("{events:?}") };
     let grant = format!("1 {} 9 100 400 3000", nonce(1));
     let push = format!(">3\r\n$7\r\nmessage\r\n$1\r\nt\r\n{}", bulk(&grant));
     lab.say(&push.repeat(2));
@@ -74,7 +74,7 @@ fn unknown_script_ends_the_connection() {
     lab.say("-NOSCRIPT No matching script.\r\n");
     let events = lab.turn();
     // Of unknown fate, so that it is retransmitted on the connection that loads the scripts.
-    assert_eq!(failures(&events), [(Subject::Lock(nonce(1)), Fate::NoReply, false)]);
+    assert_eq!(failures(&events), [(RequestId::Lock(nonce(1)), Fate::NoReply, false)]);
     assert!(events.iter().any(|event| matches!(event, Event::Reconnecting { .. })));
 }
 
@@ -93,7 +93,7 @@ fn refusals_are_sorted_by_what_helps() {
         lab.turn();
         lab.say(&format!("{error}\r\n"));
         let events = lab.turn();
-        let expected = (Subject::Lock(nonce(1)), Fate::Refused, permanent);
+        let expected = (RequestId::Lock(nonce(1)), Fate::Refused, permanent);
         assert_eq!(failures(&events), [expected], "{error}");
         let down = events.iter().any(|event| matches!(event, Event::Reconnecting { .. }));
         assert_eq!((down, lab.backend.status(0)), (drops, !drops), "{error}");
@@ -104,14 +104,14 @@ fn refusals_are_sorted_by_what_helps() {
 #[test]
 fn script_refused_by_a_cluster_that_is_down_moves_on() {
     let mut lab = Lab::up();
-    lab.submit(Command::Check { nonce: nonce(1), key: "k".into(), holds: None });
+    lab.submit(Command::Check { nonce: nonce(1), key: "k".into(), token: None });
     lab.turn();
     lab.say(
         "-ERR Script attempted to execute a write command while the cluster is down and readonly \
          script: abc, on @user_script:7.\r\n",
     );
     let events = lab.turn();
-    assert_eq!(failures(&events), [(Subject::Check(nonce(1)), Fate::Refused, false)]);
+    assert_eq!(failures(&events), [(RequestId::WaiterCheck(nonce(1)), Fate::Refused, false)]);
     assert!(!lab.backend.status(0));
 }
 
@@ -126,7 +126,7 @@ fn script_refused_in_a_slot_that_moves_is_repeated() {
          @user_script:50.\r\n",
     );
     let events = lab.turn();
-    assert_eq!(failures(&events), [(Subject::Unlock(nonce(1)), Fate::Refused, false)]);
+    assert_eq!(failures(&events), [(RequestId::Unlock(nonce(1)), Fate::Refused, false)]);
     assert!(lab.backend.status(0));
 }
 
@@ -335,7 +335,7 @@ fn waiters_that_redis_lost_are_logged_together() {
         assert!(matches!(lab.turn()[..], [Event::Queued { .. }]));
     }
     for number in [1, 2] {
-        lab.submit(Command::Check { nonce: nonce(number), key: "k".into(), holds: None });
+        lab.submit(Command::Check { nonce: nonce(number), key: "k".into(), token: None });
         lab.turn();
     }
     let found = format!("*2\r\n{}{}", bulk("5 9"), bulk("1 unknown"));
@@ -352,20 +352,20 @@ fn malformed_reply_is_of_unknown_fate() {
     lab.submit(lock(1, Until::Now));
     lab.turn();
     lab.say("+what\r\n");
-    let failed = (Subject::Lock(nonce(1)), Fate::NoReply, true);
+    let failed = (RequestId::Lock(nonce(1)), Fate::NoReply, true);
     assert_eq!(failures(&lab.turn()), [failed]);
 }
 
 #[test]
 fn failed_check_of_a_hold_is_reported() {
     let mut lab = Lab::up();
-    lab.submit(Command::Check { nonce: nonce(1), key: "k".into(), holds: None });
-    lab.submit(Command::Check { nonce: nonce(2), key: "k".into(), holds: Some(7) });
+    lab.submit(Command::Check { nonce: nonce(1), key: "k".into(), token: None });
+    lab.submit(Command::Check { nonce: nonce(2), key: "k".into(), token: Some(7) });
     lab.turn();
     lab.say("-OOM command not allowed\r\n");
     let events = lab.turn();
-    assert_eq!(failures(&events), [(Subject::Check(nonce(1)), Fate::Refused, false)]);
-    assert!(matches!(events[..], [_, Event::Unchecked { .. }]), "{events:?}");
+    let failed = [RequestId::WaiterCheck(nonce(1)), RequestId::HeldCheck(nonce(2))];
+    assert_eq!(failures(&events), failed.map(|request| (request, Fate::Refused, false)));
 }
 
 #[test]
@@ -373,7 +373,7 @@ fn checks_of_one_turn_leave_together() {
     let mut lab = Lab::up();
     for number in 1..=40 {
         let key = format!("k{}", number % 20);
-        lab.submit(Command::Check { nonce: nonce(number), key: key.into(), holds: None });
+        lab.submit(Command::Check { nonce: nonce(number), key: key.into(), token: None });
     }
     lab.turn();
     // In the turn after which it sleeps, one script for each key.

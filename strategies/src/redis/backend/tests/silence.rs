@@ -52,7 +52,7 @@ fn sign_of_life_waits_for_no_reply() {
     lab.say(&(bulk("5 queued 9000") + &format!("*1\r\n{}", bulk("5 9000")).repeat(3)));
     assert!(matches!(lab.turn()[..], [Event::Queued { .. }]));
     lab.after(Duration::from_millis(200));
-    lab.submit(Command::Check { nonce: nonce(1), key: "k".into(), holds: None });
+    lab.submit(Command::Check { nonce: nonce(1), key: "k".into(), token: None });
     lab.turn();
     assert_eq!(polls(&mut lab), [("k".to_owned(), 1)]);
     for _ in 0..2 {

@@ -1,35 +1,37 @@
-//! How long to pause before a request, or an attempt to connect, is repeated.
+//! Back-off: the pause before a request, or an attempt to connect, is repeated.
 
 use std::time::Duration;
 
 use crate::random::Ids;
 
-/// The pause after a failure, doubled with each further one up to the second.
-const BACK_OFF: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(250));
-
-/// The longest pause before another attempt to connect, and after how many failures in a row, which
-/// take about eight seconds, the pause grows towards it: many clients must not wear a server down
+/// The pause after one failure. It doubles with each further one.
+const SHORTEST: Duration = Duration::from_millis(5);
+/// The longest pause before a request is repeated.
+const LONGEST: Duration = Duration::from_millis(250);
+/// The longest pause before another attempt to connect: many clients must not wear a server down
 /// that refuses them all.
-const RECONNECT: (Duration, u32) = (Duration::from_secs(2), 45);
+const LONGEST_RECONNECT: Duration = Duration::from_secs(2);
+/// After this many failures in a row, which take about eight seconds, the pause before another
+/// attempt to connect grows beyond [`LONGEST`].
+const RECONNECTS_MANY: u32 = 45;
 
 /// The pause after this many failures: between half of the back-off and all of it, so that many
 /// clients do not return in step.
-pub(crate) fn back_off(ids: &mut Ids, failures: u32) -> Duration {
-    jittered(ids, doubled(BACK_OFF, failures))
+pub(crate) fn back_off(rng: &mut Ids, failures: u32) -> Duration {
+    jittered(rng, doubled((SHORTEST, LONGEST), failures))
 }
 
 /// As [`back_off`], before another attempt to connect.
-pub(crate) fn reconnect_after(ids: &mut Ids, failures: u32) -> Duration {
-    let (longest, many) = RECONNECT;
-    match failures.checked_sub(many) {
-        None => back_off(ids, failures),
-        Some(more) => jittered(ids, doubled((BACK_OFF.1, longest), more)),
+pub(crate) fn reconnect_after(rng: &mut Ids, failures: u32) -> Duration {
+    match failures.checked_sub(RECONNECTS_MANY) {
+        None => back_off(rng, failures),
+        Some(more) => jittered(rng, doubled((LONGEST, LONGEST_RECONNECT), more)),
     }
 }
 
-fn jittered(ids: &mut Ids, most: Duration) -> Duration {
+fn jittered(rng: &mut Ids, most: Duration) -> Duration {
     let half = u64::try_from(most.as_micros() / 2).unwrap_or(u64::MAX).max(1);
-    most / 2 + Duration::from_micros(ids.next() % half)
+    most / 2 + Duration::from_micros(rng.next() % half)
 }
 
 /// The first of `range`, doubled once for each repetition after the first, up to the second.

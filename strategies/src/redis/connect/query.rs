@@ -2,25 +2,23 @@
 
 use std::{pin::pin, time::Duration};
 
-use gaggle_channels::internal::reply_limit::{HANDSHAKE_BYTES_MAX, Limited, ReplyLimit};
+use gaggle_channels::internal::reply_limit::{HANDSHAKE_BYTES_MAX, LimitedStream, ReplyLimit};
 use redis::{
     AsyncConnectionConfig, ConnectionAddr, RedisConnectionInfo, RedisResult, Value,
     aio::MultiplexedConnection,
 };
 
-use super::{
-    dial::{Transport, shown, tls_at, unopened},
-    error::ConnectionError,
-};
+use super::dial::{Transport, shown, tls_at, unopened};
+use crate::redis::error::ConnectionError;
 
 /// How a server is asked.
 #[derive(Clone, Debug)]
-pub(super) struct Asking {
+pub(super) struct QueryClient {
     pub(super) login: RedisConnectionInfo,
     pub(super) transport: Transport,
 }
 
-impl Asking {
+impl QueryClient {
     /// How long one server may take: half of an attempt to connect, whose other half is for the
     /// connection to the server that it names. The next attempt begins with another one.
     pub(super) fn patience(&self) -> Duration {
@@ -40,7 +38,7 @@ impl Asking {
     ) -> Result<RedisResult<[Value; N]>, ConnectionError> {
         let stream = self.transport.open(address).await;
         let (stream, peer) = stream.map_err(|error| unopened(shown(address), error))?;
-        let stream = Limited::new(stream, ReplyLimit::new(HANDSHAKE_BYTES_MAX));
+        let stream = LimitedStream::new(stream, ReplyLimit::new(HANDSHAKE_BYTES_MAX));
         let config =
             AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
         let replies: RedisResult<[Value; N]> = async {

@@ -6,16 +6,21 @@ use std::{
     time::Duration,
 };
 
-use crate::{Instant, Lock, Nonce, sync::AtomicU8};
+use crate::{
+    client::messages::Command,
+    clock::Instant,
+    lock::{Lock, Nonce},
+    sync::AtomicU8,
+};
 
-/// How often holds whose local deadline has passed are forgotten.
+/// How often locks whose local deadline has passed are forgotten.
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
 
 /// The acquisitions of this process, by nonce.
 #[derive(Debug, Default)]
-pub(super) struct Holdings {
+pub(super) struct HeldLocks {
     // Boxed: an entry that comes or goes moves its neighbours.
-    by_nonce: BTreeMap<Nonce, Box<Held>>,
+    by_nonce: BTreeMap<Nonce, Box<HeldLock>>,
     sweep_at: Option<Instant>,
     /// The greatest token ever granted to this process.
     greatest_token: u64,
@@ -23,34 +28,35 @@ pub(super) struct Holdings {
 
 /// One acquisition that this process relies on.
 #[derive(Debug)]
-pub(super) struct Held {
-    pub(super) key: Arc<str>,
-    pub(super) token: u64,
-    pub(super) deadline: Instant,
+pub(super) struct HeldLock {
+    key: Arc<str>,
+    token: u64,
+    deadline: Instant,
     /// When its lease ends if every EXTEND took effect: one without a reply may have.
-    pub(super) extended_to: Instant,
+    extended_to: Instant,
     /// No other copy of its LOCK can still arrive at the granting side.
-    pub(super) sole: bool,
+    sole: bool,
     /// The delivery of the grant. If another process was granted the lock, it counts as taken.
     delivery: Delivery,
 }
 
-/// Decides whether the caller reads a grant, or the core takes it back first because the handle
-/// closes or the lock is lost. The replies to extensions share it: a loss revokes them, too.
+/// Decides whether the caller takes a grant, or the core revokes it first because the handle closes
+/// or the lock is lost. The replies to extensions share it: a loss revokes them, too.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Delivery(Arc<AtomicU8>);
+pub struct Delivery(Arc<AtomicU8>);
 
 impl Delivery {
     const TAKEN: u8 = 1;
     const REVOKED: u8 = 2;
 
     /// The caller takes the grant; `false` if it was revoked before.
-    pub(crate) fn take(&self) -> bool {
+    #[must_use]
+    pub fn take(&self) -> bool {
         self.settle(Self::TAKEN)
     }
 
-    /// The core takes it back; `false` if the caller has it.
-    pub(super) fn revoke(&self) -> bool {
+    /// The core revokes the grant; `false` if the caller has it.
+    pub(in crate::client) fn revoke(&self) -> bool {
         self.settle(Self::REVOKED)
     }
 
@@ -59,8 +65,9 @@ impl Delivery {
         self.revoke() || !self.replace(Self::TAKEN, Self::REVOKED)
     }
 
-    /// Whether the lock was lost, or taken back.
-    pub(super) fn is_revoked(&self) -> bool {
+    /// Whether the lock was lost, or its grant revoked.
+    #[must_use]
+    pub fn is_revoked(&self) -> bool {
         self.replace(Self::REVOKED, Self::REVOKED)
     }
 
@@ -78,14 +85,25 @@ impl Delivery {
     }
 }
 
-impl Held {
+impl HeldLock {
     pub(super) fn lock(&self, nonce: Nonce) -> Lock {
         Lock::new(self.key.clone(), nonce, self.token, Some(self.deadline))
     }
 
-    /// Takes back a grant that was not read. Returns whether no caller has the lock.
-    pub(super) fn revoke(&self) -> bool {
-        self.delivery.revoke()
+    pub(super) fn token(&self) -> u64 {
+        self.token
+    }
+
+    pub(super) fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    pub(super) fn extended_to(&self) -> Instant {
+        self.extended_to
+    }
+
+    pub(super) fn is_sole(&self) -> bool {
+        self.sole
     }
 
     /// Revokes every reply that was not read. Returns whether no caller had the lock.
@@ -94,8 +112,8 @@ impl Held {
     }
 }
 
-impl Holdings {
-    pub(super) fn get(&self, nonce: Nonce) -> Option<&Held> {
+impl HeldLocks {
+    pub(super) fn get(&self, nonce: Nonce) -> Option<&HeldLock> {
         self.by_nonce.get(&nonce).map(|held| &**held)
     }
 
@@ -116,7 +134,7 @@ impl Holdings {
             held.delivery.clone()
         } else {
             let delivery = self.insert(now, lock, deadline, false);
-            delivery.take();
+            let _ = delivery.take();
             delivery
         }
     }
@@ -135,36 +153,47 @@ impl Holdings {
         self.sweep_at.get_or_insert_with(|| now.after(SWEEP_EVERY));
         let unread = delivery.clone();
         let extended_to = Instant::default();
-        let held = Held { key, token, deadline, extended_to, sole, delivery };
+        let held = HeldLock { key, token, deadline, extended_to, sole, delivery };
         self.by_nonce.insert(lock.nonce(), Box::new(held));
         unread
     }
 
-    pub(super) fn remove(&mut self, nonce: Nonce) -> Option<Box<Held>> {
+    pub(super) fn remove(&mut self, nonce: Nonce) -> Option<Box<HeldLock>> {
         self.by_nonce.remove(&nonce)
     }
 
     /// Removes what the nonce holds with this token or a smaller one.
-    pub(super) fn remove_up_to(&mut self, nonce: Nonce, token: u64) -> Option<Box<Held>> {
+    pub(super) fn remove_up_to(&mut self, nonce: Nonce, token: u64) -> Option<Box<HeldLock>> {
         match self.by_nonce.entry(nonce) {
             Entry::Occupied(entry) if entry.get().token <= token => Some(entry.remove()),
             _ => None,
         }
     }
 
-    pub(super) fn take_all(&mut self) -> BTreeMap<Nonce, Box<Held>> {
+    pub(super) fn take_all(&mut self) -> BTreeMap<Nonce, Box<HeldLock>> {
         std::mem::take(&mut self.by_nonce)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (Nonce, &Held)> {
-        self.by_nonce.iter().map(|(nonce, held)| (*nonce, &**held))
+    /// The commands that check every lock at the granting side.
+    pub(super) fn checks(&self) -> impl Iterator<Item = Command> {
+        self.by_nonce.iter().map(|(nonce, held)| Command::Check {
+            nonce: *nonce,
+            key: held.key.clone(),
+            token: Some(held.token),
+        })
+    }
+
+    /// Revokes every grant that was not read, and returns their locks.
+    pub(super) fn revoke_unread(&self) -> Vec<Lock> {
+        let unread = self.by_nonce.iter().filter(|(_, held)| held.delivery.revoke());
+        unread.map(|(nonce, held)| held.lock(*nonce)).collect()
     }
 
     pub(super) fn next_sweep(&self) -> Option<Instant> {
         self.sweep_at
     }
 
-    /// Forgets holds past their lease whose grant was read or dropped: holders that never unlock
+    /// Forgets locks past their lease whose grant was read or dropped: holders that never unlock
     /// must not accumulate.
     pub(super) fn sweep(&mut self, now: Instant) {
         if self.sweep_at.is_some_and(|at| at <= now) {
@@ -189,15 +218,15 @@ mod tests {
     }
 
     #[test]
-    fn only_holds_past_their_deadline_are_swept() {
-        let mut held = Holdings::default();
+    fn only_locks_past_their_deadline_are_swept() {
+        let mut held = HeldLocks::default();
         for (nonce, deadline) in [(1, 9_999), (2, 10_000), (3, 10_001)] {
-            held.granted(at(0), &lock(nonce, deadline), true);
+            let _ = held.granted(at(0), &lock(nonce, deadline), true);
         }
         held.sweep(at(9_999));
-        assert_eq!(held.iter().count(), 3, "it is not time yet");
+        assert_eq!(held.by_nonce.len(), 3, "it is not time yet");
         held.sweep(at(10_000));
-        let left: Vec<u128> = held.iter().map(|(nonce, _)| nonce.as_u128()).collect();
+        let left: Vec<u128> = held.by_nonce.keys().map(|nonce| nonce.as_u128()).collect();
         assert_eq!((left, held.next_sweep()), (vec![3], Some(at(20_000))));
     }
 }

@@ -8,20 +8,20 @@ use gaggle_channels::tls::TlsFiles;
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _};
 
 use super::sentinel::Sentinels;
-use crate::Error;
+use crate::error::Error;
 
 /// The server as it was given.
 #[derive(Clone)]
-pub(super) struct Server {
+pub(in crate::redis) struct Server {
     info: Result<ConnectionInfo, String>,
     /// Whether the URL asks for TLS.
     tls: bool,
-    pub(super) place: Place,
+    pub(in crate::redis) place: Place,
 }
 
 /// How the server is found.
 #[derive(Clone)]
-pub(super) enum Place {
+pub(in crate::redis) enum Place {
     /// At the address that the options were made from.
     Direct,
     Sentinels(Sentinels),
@@ -32,14 +32,14 @@ pub(super) enum Place {
 /// How TLS to the server is made.
 #[cfg(feature = "tls")]
 #[derive(Clone, Debug, Default)]
-pub(super) struct Tls {
-    pub(super) files: TlsFiles,
+pub(in crate::redis) struct Tls {
+    pub(in crate::redis) files: TlsFiles,
     /// Of the server's certificate, if it is not the host.
-    pub(super) name: Option<String>,
+    pub(in crate::redis) name: Option<String>,
 }
 
 impl Server {
-    pub(super) fn at_url(url: &str) -> Self {
+    pub(in crate::redis) fn at_url(url: &str) -> Self {
         // The library is built without TLS, and takes no such URL.
         let rest = url.strip_prefix("rediss:");
         let plain = rest.map_or_else(|| url.to_owned(), |rest| format!("redis:{rest}"));
@@ -49,16 +49,16 @@ impl Server {
         Self { info, tls: rest.is_some(), place: Place::Direct }
     }
 
-    pub(super) fn of(info: ConnectionInfo) -> Self {
+    pub(in crate::redis) fn of(info: ConnectionInfo) -> Self {
         Self { info: Ok(info), tls: false, place: Place::Direct }
     }
 
-    pub(super) fn is_cluster(&self) -> bool {
+    pub(in crate::redis) fn is_cluster(&self) -> bool {
         matches!(self.place, Place::Cluster(_))
     }
 
     /// Address and login, and whether TLS is asked for.
-    pub(super) fn info(&self) -> Result<(ConnectionInfo, bool), Error> {
+    pub(in crate::redis) fn info(&self) -> Result<(ConnectionInfo, bool), Error> {
         let info = self.info.clone().map_err(|problem| invalid(problem, URL))?;
         match info.addr() {
             ConnectionAddr::TcpTls { insecure: false, tls_params: None, .. } => Ok((info, true)),
@@ -71,9 +71,9 @@ impl Server {
     }
 }
 
-pub(super) const URL: &str = "redis://[[user]:password@]host[:port][/db]";
+pub(in crate::redis) const URL: &str = "redis://[[user]:password@]host[:port][/db]";
 
-pub(super) fn invalid(value: String, limit: &str) -> Error {
+pub(in crate::redis) fn invalid(value: String, limit: &str) -> Error {
     Error::InvalidOptions { field: "url", value, limit: limit.into() }
 }
 

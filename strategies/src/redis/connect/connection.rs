@@ -14,36 +14,34 @@ use std::{
 };
 
 use gaggle_channels::internal::net::HEAD_START;
+use humantime::format_duration;
 use redis::Cmd;
 use tokio::task::unconstrained;
 
 use super::{
     dial::{Dial, Dialing, tls_at, unopened},
-    error::ConnectionError,
     handshake::Handshake,
-    options::RedisOptions,
     pipeline::{Pipeline, Replied},
-    request::Request,
 };
 use crate::{
-    Instant,
     client::{
-        command::{Fate, Memory},
-        pace::reconnect_after,
+        backoff::reconnect_after,
+        messages::{Fate, ServerState},
     },
+    clock::Instant,
     random::Ids,
+    redis::{error::ConnectionError, options::RedisOptions, request::Request},
 };
 
-/// The first attempt to connect again takes this part of the time of one at most, and each further
-/// one twice as long.
+/// The first reconnect attempt gets this part of `connect_timeout`; each retry doubles it.
 const FIRST_PART: u32 = 5;
 /// A connection that lasted this long ends a series of failures.
 const STEADY: Duration = Duration::from_secs(1);
 
 /// The server's time at a new connection, in microseconds, and what it may have lost.
-pub(super) type Connected = (u64, Memory);
+pub(in crate::redis) type NewConnection = (u64, ServerState);
 
-type Outcome = Result<Opened, ConnectionError>;
+type Outcome = Result<Session, ConnectionError>;
 type Attempt = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 
 /// The ways to a server, of which the first that leads to one wins. The next begins when one has
@@ -84,7 +82,7 @@ impl Race {
 }
 
 /// A connection that is made again whenever it breaks.
-pub(super) struct Connection {
+pub(in crate::redis) struct Connection {
     dial: Box<dyn Dial>,
     handshake: Handshake,
     options: RedisOptions,
@@ -114,10 +112,10 @@ enum State {
 }
 
 /// A pipeline after its handshake, and the server's time in microseconds.
-type Opened = (Box<Pipeline>, u64);
+type Session = (Box<Pipeline>, u64);
 
 impl Connection {
-    pub(super) fn new(
+    pub(in crate::redis) fn new(
         mut dial: Box<dyn Dial>,
         handshake: Handshake,
         options: RedisOptions,
@@ -130,22 +128,21 @@ impl Connection {
     }
 
     /// Sends and receives. Returns whether there is something to take.
-    pub(super) fn poll(&mut self, context: &mut Context<'_>) -> bool {
+    pub(in crate::redis) fn poll(&mut self, context: &mut Context<'_>) -> bool {
         // The budget of a task is for its callers: half a write must not wait for the next turn.
         let polled = poll_fn(|context| Poll::Ready(self.state.poll(context)));
         matches!(pin!(unconstrained(polled)).poll(context), Poll::Ready(true))
     }
 
     /// Begins and ends attempts to connect.
-    pub(super) fn take(&mut self, now: Instant) -> Option<Result<Connected, ConnectionError>> {
+    pub(in crate::redis) fn take(
+        &mut self,
+        now: Instant,
+    ) -> Option<Result<NewConnection, ConnectionError>> {
         match &mut self.state {
             State::Pausing { until } if *until <= now => {
-                let mut handshake = self.handshake.clone();
-                if self.was_up && planted!(SubscriptionLost) {
-                    handshake.topic = None;
-                }
                 let until = now.after(self.limit());
-                self.state = connecting(self.dial.as_mut(), handshake, now, until);
+                self.state = connecting(self.dial.as_mut(), self.handshake.clone(), now, until);
                 None
             }
             State::Connecting { outcome, until, race } => {
@@ -164,9 +161,10 @@ impl Connection {
                     Ok((pipeline, time)) => {
                         // A server that started again, or another one, may have lost all locks.
                         let was_up = mem::replace(&mut self.was_up, true);
-                        let memory = if was_up { Memory::Events } else { Memory::Kept };
+                        let server =
+                            if was_up { ServerState::MissedEvents } else { ServerState::Same };
                         self.state = State::Up { pipeline, since: now, silent_since: now };
-                        Some(Ok((time, memory)))
+                        Some(Ok((time, server)))
                     }
                     Err(error) => {
                         self.pause(now);
@@ -191,7 +189,7 @@ impl Connection {
     }
 
     /// Takes the publications to this process and the replies.
-    pub(super) fn received(&mut self, now: Instant) -> (Vec<Vec<u8>>, Vec<Replied>) {
+    pub(in crate::redis) fn received(&mut self, now: Instant) -> (Vec<Vec<u8>>, Vec<Replied>) {
         let State::Up { pipeline, silent_since, .. } = &mut self.state else {
             return Default::default();
         };
@@ -203,19 +201,22 @@ impl Connection {
     }
 
     /// Why the connection is unusable, if it is.
-    pub(super) fn broken(&self, now: Instant) -> Option<ConnectionError> {
+    pub(in crate::redis) fn broken(&self, now: Instant) -> Option<ConnectionError> {
         let State::Up { pipeline, silent_since, .. } = &self.state else { return None };
-        let address = || self.address().to_owned();
+        let address = self.address();
         if let Some(reason) = pipeline.end() {
-            return Some(ConnectionError::Lost { address: address(), reason: reason.to_owned() });
+            return Some(ConnectionError::lost(address, reason));
         }
         let timeout = self.options.request_timeout;
         let silent = !pipeline.is_idle() && silent_since.after(timeout) <= now;
-        silent.then(|| ConnectionError::Silent { address: address(), timeout })
+        silent.then(|| {
+            let timeout = format_duration(timeout);
+            ConnectionError::silent(format!("Redis at {address} has not replied for {timeout}"))
+        })
     }
 
     /// Drops the connection. Returns its pending requests.
-    pub(super) fn drop_it(&mut self, now: Instant) -> Vec<(Request, Fate)> {
+    pub(in crate::redis) fn drop_it(&mut self, now: Instant) -> Vec<(Request, Fate)> {
         let pending = match &mut self.state {
             State::Up { pipeline, since, .. } => {
                 if since.after(STEADY) <= now {
@@ -234,7 +235,7 @@ impl Connection {
     /// # Panics
     ///
     /// If there is no connection.
-    pub(super) fn send(&mut self, now: Instant, request: Request, cmd: Cmd) {
+    pub(in crate::redis) fn send(&mut self, now: Instant, request: Request, cmd: Cmd) {
         let State::Up { pipeline, silent_since, .. } = &mut self.state else {
             unreachable!("nothing is submitted without a connection")
         };
@@ -245,13 +246,13 @@ impl Connection {
     }
 
     /// Whether an idle connection is to be tested.
-    pub(super) fn is_to_be_tested(&self, now: Instant) -> bool {
+    pub(in crate::redis) fn is_to_be_tested(&self, now: Instant) -> bool {
         let State::Up { pipeline, silent_since, .. } = &self.state else { return false };
         pipeline.is_idle() && silent_since.after(self.options.waiter_ttl) <= now
     }
 
     /// When [`take`](Self::take) or [`broken`](Self::broken) must be called again.
-    pub(super) fn next_wake(&self) -> Option<Instant> {
+    pub(in crate::redis) fn next_wake(&self) -> Option<Instant> {
         Some(match &self.state {
             State::Pausing { until } => *until,
             State::Connecting { until, race, .. } => match self.dial.may_move() {
@@ -266,20 +267,20 @@ impl Connection {
     }
 
     /// Whether a look-up goes on that the next attempt would await.
-    pub(super) fn is_looking_up(&self) -> bool {
-        self.dial.is_looking_up()
+    pub(in crate::redis) fn has_pending_look_up(&self) -> bool {
+        self.dial.has_pending_look_up()
     }
 
-    pub(super) fn is_up(&self) -> bool {
+    pub(in crate::redis) fn is_up(&self) -> bool {
         matches!(self.state, State::Up { .. })
     }
 
     /// Whether requests wait for replies to as many as may be in flight.
-    pub(super) fn is_congested(&self) -> bool {
+    pub(in crate::redis) fn is_congested(&self) -> bool {
         matches!(&self.state, State::Up { pipeline, .. } if pipeline.is_congested())
     }
 
-    pub(super) fn address(&self) -> &str {
+    pub(in crate::redis) fn address(&self) -> &str {
         &self.handshake.address
     }
 

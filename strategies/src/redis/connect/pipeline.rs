@@ -12,7 +12,7 @@ use std::{
 
 use gaggle_channels::{
     internal::redis_error::reason,
-    internal::reply_limit::{HANDSHAKE_BYTES_MAX, Limited, ReplyLimit, TOO_LONG},
+    internal::reply_limit::{HANDSHAKE_BYTES_MAX, LimitedStream, ReplyLimit, TOO_LONG},
 };
 use redis::{
     AsyncConnectionConfig, Cmd, PushInfo, PushKind, RedisResult, Value, aio::MultiplexedConnection,
@@ -22,13 +22,11 @@ use tokio::{
     sync::mpsc,
 };
 
-use super::{
-    dial::Stream,
-    error::{ConnectionError, of_attempt},
-    handshake::Handshake,
-    request::Request,
+use super::{dial::Stream, handshake::Handshake};
+use crate::{
+    client::messages::Fate,
+    redis::{error::ConnectionError, request::Request},
 };
-use crate::client::command::Fate;
 
 /// How many requests may be pending on the connection; more wait here. It bounds what a lost
 /// connection leaves of unknown fate.
@@ -75,11 +73,11 @@ impl Pipeline {
             .set_write_backpressure_boundary(WRITE_BYTES)
             .set_push_sender(push);
         let limit = ReplyLimit::new(HANDSHAKE_BYTES_MAX);
-        let stream = Paced { stream: Limited::new(stream, limit.clone()), read: 0 };
+        let stream = ThrottledStream { stream: LimitedStream::new(stream, limit.clone()), read: 0 };
         let connected =
             MultiplexedConnection::new_with_config(&handshake.login, stream, config).await;
-        let (connection, driver) =
-            connected.map_err(|error| of_attempt(handshake.address.clone(), &error))?;
+        let (connection, driver) = connected
+            .map_err(|error| ConnectionError::of_attempt(handshake.address.clone(), &error))?;
         let mut driver: Driver = Box::pin(driver);
         let time = tokio::select! {
             biased;
@@ -193,10 +191,6 @@ impl Pipeline {
                     return;
                 }
             };
-            if planted!(ReplyMiscredited) && self.handed > 1 {
-                let (first, second) = self.requests.make_contiguous().split_at_mut(1);
-                mem::swap(&mut first[0].0, &mut second[0].0);
-            }
             let (request, _) = self.requests.pop_front().expect("it has just been polled");
             self.handed -= 1;
             self.replies.push((request, value));
@@ -206,12 +200,12 @@ impl Pipeline {
 
 /// A stream of which one poll reads about [`READ_BYTES`]. Then it wakes the task to be polled
 /// again.
-struct Paced {
-    stream: Limited<Box<dyn Stream>>,
+struct ThrottledStream {
+    stream: LimitedStream<Box<dyn Stream>>,
     read: usize,
 }
 
-impl AsyncRead for Paced {
+impl AsyncRead for ThrottledStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -232,7 +226,7 @@ impl AsyncRead for Paced {
     }
 }
 
-impl AsyncWrite for Paced {
+impl AsyncWrite for ThrottledStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -251,3 +245,41 @@ impl AsyncWrite for Paced {
 }
 
 const CLOSED: &str = "closed by the server";
+
+#[cfg(test)]
+mod tests {
+    use redis::{ProtocolVersion, RedisConnectionInfo};
+    use tokio::io::AsyncReadExt as _;
+
+    use super::*;
+
+    /// What [`Pipeline::hand_in`] relies on: as many requests as the buffer holds are taken by one
+    /// poll of each, before the library's driver is polled.
+    #[tokio::test]
+    async fn library_takes_a_request_with_one_poll() {
+        const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
+        let (stream, mut server) = tokio::io::duplex(PING.len() * IN_FLIGHT_MAX);
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(None)
+            .set_response_timeout(None)
+            .set_pipeline_buffer_size(IN_FLIGHT_MAX);
+        let login = RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP2);
+        let login = login.set_skip_set_lib_name();
+        let connected = MultiplexedConnection::new_with_config(&login, stream, config).await;
+        let (connection, driver) = connected.unwrap();
+        let mut replies = Vec::new();
+        for _ in 0..IN_FLIGHT_MAX {
+            let mut connection = connection.clone();
+            let mut reply: Reply =
+                Box::pin(async move { connection.send_packed_command(&redis::cmd("PING")).await });
+            assert!(reply.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            replies.push(reply);
+        }
+        let mut written = vec![0; PING.len() * IN_FLIGHT_MAX];
+        tokio::select! {
+            () = driver => panic!("the connection ended"),
+            read = server.read_exact(&mut written) => _ = read.unwrap(),
+        }
+        assert!(written.chunks(PING.len()).all(|request| request == PING));
+    }
+}

@@ -4,14 +4,19 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use async_trait::async_trait;
 
-use super::{
-    backend::Backend,
-    call::{Query, Reply},
-    handle::Client,
-};
+use super::Client;
 use crate::{
-    Cursor, DURATION_MIN, Entry, Error, ForcedUnlock, Instant, ListOptions, Lock, Operator, Page,
-    check_key, check_reason, forced_note, log_forced,
+    client::{
+        backend::Backend,
+        messages::{Query, Reply},
+    },
+    clock::Instant,
+    error::Error,
+    forced::{check_reason, forced_note, log_forced},
+    limits::DURATION_MIN,
+    lock::Lock,
+    operator::{Cursor, Entry, ForcedUnlock, ListOptions, Operator, Page},
+    options::check_key,
 };
 
 /// A page scans at most this often for its entries: few of many keys may be locks.
@@ -65,7 +70,7 @@ impl<B: Backend> Operator for Client<B> {
                 return Ok(ForcedUnlock::OtherToken(found));
             }
             let lock = Lock::new(key, found.nonce, found.fencing_token, None);
-            if self.free(lock, limit, limit, Some(forced_note(&self.owner, reason))).await? {
+            if self.unlock_by(lock, limit, limit, Some(forced_note(&self.owner, reason))).await? {
                 log_forced(key, &found, &self.owner, reason);
                 return Ok(ForcedUnlock::Unlocked(found));
             }

@@ -3,14 +3,21 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    call::{CallId, Output, Query, Reply, Until},
-    command::{Cause, Event, Fate, Link, Memory, Subject},
-    core::Core,
-    held::Held,
-    pace::back_off,
-    request::{Kind, Request},
+    Core, Link, check,
+    held::HeldLock,
+    request::{Op, Request},
 };
-use crate::{Error, Instant, Lock, Nonce, extended_deadline, granted_deadline};
+use crate::{
+    client::{
+        backend::Cause,
+        backoff::back_off,
+        messages::{CallId, Event, Fate, Output, Query, Reply, RequestId, ServerState, Until},
+    },
+    clock::Instant,
+    deadline::{extended_deadline, granted_deadline},
+    error::Error,
+    lock::{Lock, Nonce},
+};
 
 /// The pause before a LOCK that was refused as stale more than once is sent again: the time that
 /// the backend knows must move on first.
@@ -21,12 +28,12 @@ const ELSEWHERE: &str = "another process";
 
 impl Core {
     /// Takes an event of the granting side.
-    pub(crate) fn handle(&mut self, now: Instant, event: Event) {
+    pub fn handle(&mut self, now: Instant, event: Event) {
         match event {
             Event::Granted { nonce, key, token, waited, lease } => {
                 self.granted(now, nonce, key, token, (waited, lease));
             }
-            Event::Queued { nonce, check_in } => self.requests.enqueued(now, nonce, check_in),
+            Event::Queued { nonce, holder_lease } => self.queued(now, nonce, holder_lease),
             Event::Held { nonce } => self.refused(now, nonce, || Reply::Held),
             Event::Ended { nonce } => self.refused(now, nonce, || Reply::Ended),
             Event::Stale { nonce } => self.stale(now, nonce),
@@ -41,21 +48,15 @@ impl Core {
                 self.complete_query(id, Reply::Scanned { keys, next });
             }
             Event::Unconfirmed { nonce, cause } => {
-                if let Some(request) = self.requests.get(Subject::Lock(nonce)) {
-                    request.attempts.delayed(cause);
+                if let Some(request) = self.pending.get(RequestId::Lock(nonce)) {
+                    request.sends_mut().delayed(cause);
                 }
             }
-            Event::Unsafe { nonce, cause } => self.taken_back(now, nonce, &cause),
+            Event::Unsafe { nonce, cause } => self.unsafe_grant(now, nonce, &cause),
             Event::Limit { nonce, what, limit } => {
                 self.refused(now, nonce, || Reply::Failed(Error::Limit { what, limit }));
             }
-            Event::Failed { of, fate, cause } => self.failed(now, of, fate, &cause),
-            Event::Unchecked { cause } => {
-                if !cause.is_permanent() {
-                    let again = now.after(back_off(&mut self.ids, u32::MAX));
-                    self.hold_check_at.get_or_insert(again);
-                }
-            }
+            Event::Failed { request, fate, cause } => self.failed(now, request, fate, &cause),
             Event::Lost { nonce, key, token, forced } => {
                 // The key may have been granted to a former process under a waiter's nonce: the
                 // waiter is queued again.
@@ -64,7 +65,7 @@ impl Core {
             }
             Event::Down { cause } => self.went_down(now, cause),
             Event::Reconnecting { cause } => self.link = Link::Down(Some(cause)),
-            Event::Up { memory } => self.came_up(now, memory),
+            Event::Up { state } => self.came_up(now, state),
         }
     }
 
@@ -77,106 +78,118 @@ impl Core {
         token: u64,
         (waited, lease): (Duration, Duration),
     ) {
-        let Some(mut request) = self.requests.take(Subject::Lock(nonce)) else {
+        let Some(request) = self.pending.take(RequestId::Lock(nonce)) else {
             // A caller was given the smaller tokens, and may have extended or transferred its lock.
             if !self.knows(nonce) && token > self.held.greatest_token() {
                 // A late copy of a LOCK that got another reply: frees the key.
                 let ghost = Lock::new(key, nonce, token, None);
-                self.release(now, ghost, now.after(lease), true);
+                self.unlock(now, ghost, now.after(lease), true);
             }
             return;
         };
-        if self.withdrawn.remove(&key) {
+        if self.unsafe_keys.remove(&key) {
             // The replicas are back: calls that wait on wait for a holder.
-            self.mark_withdrawn(&key, None);
+            self.mark_unsafe(&key, None);
         }
-        let id = request.lock().call.id;
-        let sent = request.attempts.first_sent().unwrap_or(now);
+        let id = request.lock_call().id;
+        let sent = request.sends().first_sent().unwrap_or(now);
         let deadline = granted_deadline(sent, now, waited, lease, self.profile.drift);
         let lock = Lock::new(key, nonce, token, Some(deadline));
-        let sole = !request.attempts.has_copies();
+        let sole = !request.sends().has_copies();
         let delivery = self.held.granted(now, &lock, sole);
         self.reply(id, Reply::Granted { lock, delivery });
     }
 
+    /// The granting side has queued a LOCK.
+    fn queued(&mut self, now: Instant, nonce: Nonce, holder_lease: Option<Duration>) {
+        let id = RequestId::Lock(nonce);
+        let Some(lease) = self.pending.get(id).map(|request| request.lock_call().lease) else {
+            return;
+        };
+        let longest = self.profile.check_every;
+        let check_after =
+            longest.map(|longest| check::interval(holder_lease, lease, longest, &mut self.rng));
+        self.pending.enqueued(now, id, check_after);
+    }
+
     /// Too few replicas have a grant. A call that waits retries under another nonce, and has this
     /// cause if it ends in vain. So have the others that wait for the key here.
-    fn taken_back(&mut self, now: Instant, nonce: Nonce, cause: &Cause) {
-        let of = Subject::Lock(nonce);
-        let Some(key) = self.requests.get(of).map(|it| it.lock().call.key.clone()) else { return };
-        self.mark_withdrawn(&key, Some(cause));
-        if self.requests.len() == 1 {
-            self.withdrawn.clear();
+    fn unsafe_grant(&mut self, now: Instant, nonce: Nonce, cause: &Cause) {
+        let id = RequestId::Lock(nonce);
+        let Some(key) = self.pending.get(id).map(|it| it.lock_call().key.clone()) else { return };
+        self.mark_unsafe(&key, Some(cause));
+        if self.pending.len() == 1 {
+            self.unsafe_keys.clear();
         }
-        self.withdrawn.insert(key);
-        self.end(now, of, |request| match request.repeats_after(Fate::Refused) {
-            true => Reply::TakenBack(cause.clone()),
+        self.unsafe_keys.insert(key);
+        self.withdraw(now, id, |request| match request.repeats_after(Fate::Refused) {
+            true => Reply::Unsafe(cause.clone()),
             false => Reply::Failed(cause.to_error()),
         });
     }
 
     /// Sets why the calls that wait for `key` here may end in vain.
-    fn mark_withdrawn(&mut self, key: &Arc<str>, cause: Option<&Cause>) {
-        let waits = |it: &Request| matches!(&it.kind, Kind::Lock(lock) if lock.call.key == *key);
-        for of in self.requests.subjects(waits) {
-            if let Some(request) = self.requests.get(of) {
-                request.lock().call.taken_back = cause.cloned();
+    fn mark_unsafe(&mut self, key: &Arc<str>, cause: Option<&Cause>) {
+        let waits = |it: &Request| matches!(it.op(), Op::Lock(lock) if lock.key() == key);
+        for id in self.pending.ids(waits) {
+            if let Some(request) = self.pending.get(id) {
+                request.set_unsafe_grant(cause.cloned());
             }
         }
     }
 
     /// The granting side refused a LOCK: only earlier copies of it may still take the key.
     fn refused(&mut self, now: Instant, nonce: Nonce, reply: impl Fn() -> Reply) {
-        let of = Subject::Lock(nonce);
-        self.requests.dequeued(of);
-        if let Some(request) = self.requests.get(of) {
-            request.attempts.replied();
-            self.end(now, of, |_| reply());
+        let id = RequestId::Lock(nonce);
+        self.pending.dequeued(id);
+        if let Some(request) = self.pending.get(id) {
+            request.sends_mut().replied();
+            self.withdraw(now, id, |_| reply());
         }
     }
 
     fn stale(&mut self, now: Instant, nonce: Nonce) {
-        let of = Subject::Lock(nonce);
-        let Some(request) = self.requests.get(of).filter(|request| !request.is_queued()) else {
+        let id = RequestId::Lock(nonce);
+        let Some(request) = self.pending.get(id).filter(|request| !request.is_queued()) else {
             return;
         };
-        request.attempts.replied();
-        let again = std::mem::replace(&mut request.lock().stale, true);
-        self.requests.schedule(of, if again { now.after(STALE_PAUSE) } else { now });
+        request.sends_mut().replied();
+        let again = request.mark_stale();
+        self.pending.schedule(id, if again { now.after(STALE_PAUSE) } else { now });
     }
 
     /// Queues the waiter again, behind later ones. A waiter whose time is over ends with its call.
     fn forgotten(&mut self, now: Instant, nonce: Nonce) {
-        let of = Subject::Lock(nonce);
-        let waits = self.requests.dequeued(of).map(|request| request.lock().call.until);
+        let id = RequestId::Lock(nonce);
+        let waits = self.pending.dequeued(id).map(|request| request.lock_call().until);
         if waits.is_some_and(|until| !matches!(until, Until::At(at) if at <= now)) {
-            self.requests.schedule(of, now);
+            self.pending.schedule(id, now);
         }
     }
 
     fn unlocked(&mut self, now: Instant, nonce: Nonce, was_held: bool) {
         let held = self.held.remove(nonce);
-        let mut request = self.requests.take(Subject::Unlock(nonce));
+        let mut request = self.pending.take(RequestId::Unlock(nonce));
         // By an operator, or by another process to which the lock was transferred.
         let is_elsewhere =
-            request.as_ref().is_none_or(|own| was_held && !own.attempts.may_have_arrived());
+            request.as_ref().is_none_or(|own| was_held && !own.sends().may_have_arrived());
         if let Some(held) = held {
-            let forced = request.as_mut().and_then(|request| request.release_mut().forced.take());
+            let forced = request.as_mut().and_then(|request| request.take_forced());
             match (is_elsewhere, forced) {
                 (true, _) => self.lose(nonce, &held, Some(ELSEWHERE.into())),
-                (false, Some((_, note))) => self.lose(nonce, &held, Some(note)),
+                (false, Some(note)) => self.lose(nonce, &held, Some(note)),
                 (false, None) => {
                     let was_taken = !held.lose();
                     // A dropped guard reports nothing more. A loss by the deadline or by a close
                     // was noted before.
                     let is_of_dropped_guard = |own: &Request| {
-                        own.callers.is_empty()
-                            && !own.attempts.is_unsettled()
-                            && self.closing.is_none()
+                        !own.has_callers()
+                            && !own.sends().is_unsettled()
+                            && self.close_deadline.is_none()
                     };
                     let is_loss = !was_held
                         && was_taken
-                        && now < held.deadline
+                        && now < held.deadline()
                         && request.as_deref().is_some_and(is_of_dropped_guard);
                     self.outputs.push(Output::Released { lock: held.lock(nonce), is_loss });
                 }
@@ -188,9 +201,9 @@ impl Core {
     }
 
     fn extended(&mut self, now: Instant, id: CallId, token: Option<u64>) {
-        let Some(request) = self.requests.take(Subject::Query(id)) else { return };
-        let sent = request.attempts.first_sent().unwrap_or(now);
-        let Kind::Query(_, Query::Extend { lock, lease }) = request.kind else {
+        let Some(request) = self.pending.take(RequestId::Query(id)) else { return };
+        let sent = request.sends().first_sent().unwrap_or(now);
+        let Op::Query(_, Query::Extend { lock, lease }) = request.into_op() else {
             unreachable!("another query has no reply of an extension")
         };
         // With another token it is a later acquisition, which this lock is not.
@@ -204,89 +217,97 @@ impl Core {
         self.reply(id, reply);
     }
 
-    /// An inspection or a scan has this reply.
+    /// Completes an inspection or a scan.
     fn complete_query(&mut self, id: CallId, reply: Reply) {
-        if self.requests.take(Subject::Query(id)).is_some() {
+        if self.pending.take(RequestId::Query(id)).is_some() {
             self.reply(id, reply);
         }
     }
 
-    fn failed(&mut self, now: Instant, of: Subject, fate: Fate, cause: &Cause) {
-        let (of, is_check) = match of {
-            Subject::Check(nonce) => (Subject::Lock(nonce), true),
+    fn failed(&mut self, now: Instant, id: RequestId, fate: Fate, cause: &Cause) {
+        let (id, is_check) = match id {
+            RequestId::WaiterCheck(nonce) => (RequestId::Lock(nonce), true),
+            RequestId::HeldCheck(_) => return self.held_check_failed(now, cause),
             other => (other, false),
         };
-        if let Subject::Lock(nonce) = of
+        if let RequestId::Lock(nonce) = id
             && !is_check
-            && let Some(withdrawal) = self.requests.get(Subject::Unlock(nonce))
+            && let Some(withdrawal) = self.pending.get(RequestId::Unlock(nonce))
         {
-            // The LOCK may arrive after its withdrawal.
-            withdrawal.release_mut().copies |= fate == Fate::NoReply;
+            if fate == Fate::NoReply {
+                // The LOCK may arrive after its withdrawal.
+                withdrawal.add_copies();
+            }
             return;
         }
-        let Some(request) = self.requests.get(of).filter(|it| it.is_queued() == is_check) else {
+        let Some(request) = self.pending.get(id).filter(|it| it.is_queued() == is_check) else {
             return;
         };
-        if let Kind::Query(_, Query::Extend { lock, .. }) = &request.kind {
+        if let Op::Query(_, Query::Extend { lock, .. }) = request.op() {
             let (lock, cause) = (lock.clone(), cause.clone());
             self.outputs.push(Output::Unextended { lock, cause });
         }
         // A check that arrived twice has no effect.
         let fate = if is_check { Fate::Refused } else { fate };
-        let failures = request.attempts.failed(fate, cause.clone());
+        let failures = request.sends_mut().failed(fate, cause.clone());
         if (is_check || request.repeats_after(fate)) && !cause.is_permanent() {
-            self.requests.schedule(of, now.after(back_off(&mut self.ids, failures)));
+            self.pending.schedule(id, now.after(back_off(&mut self.rng, failures)));
         } else {
-            self.end(now, of, |request| Reply::Failed(request.failure(cause)));
+            self.withdraw(now, id, |request| Reply::Failed(request.failure(cause)));
+        }
+    }
+
+    /// Checks all held locks again, unless that is of no use.
+    fn held_check_failed(&mut self, now: Instant, cause: &Cause) {
+        if !cause.is_permanent() {
+            let again = now.after(back_off(&mut self.rng, u32::MAX));
+            self.held_check_at.get_or_insert(again);
         }
     }
 
     fn went_down(&mut self, now: Instant, cause: Option<Cause>) {
         if let Some(cause) = &cause {
-            for of in self.requests.subjects(|request| request.needs_connection()) {
-                self.end(now, of, |request| Reply::Failed(request.failure(cause)));
+            for id in self.pending.ids(|request| request.needs_connection()) {
+                self.withdraw(now, id, |request| Reply::Failed(request.failure(cause)));
             }
         }
         self.link = Link::Down(cause);
     }
 
-    fn came_up(&mut self, now: Instant, memory: Memory) {
+    fn came_up(&mut self, now: Instant, state: ServerState) {
         self.link = Link::Up;
-        match memory {
-            Memory::Kept => {}
-            Memory::Events => self.check_all(now),
-            Memory::Lost => self.lose_all(now),
+        match state {
+            ServerState::Same => {}
+            ServerState::MissedEvents => self.check_all(now),
+            ServerState::Replaced => self.lose_all(now),
         }
-        for of in self.requests.subjects(|request| !request.is_queued()) {
-            self.requests.schedule(of, now);
+        for id in self.pending.ids(|request| !request.is_queued()) {
+            self.pending.schedule(id, now);
         }
     }
 
-    /// Events may be lost: checks every waiter and every hold.
+    /// Events may be lost: checks every waiter and every held lock.
     fn check_all(&mut self, now: Instant) {
-        for of in self.requests.subjects(|request| request.is_queued()) {
-            self.requests.schedule(of, now);
+        for id in self.pending.ids(|request| request.is_queued()) {
+            self.pending.schedule(id, now);
         }
-        if planted!(SnapshotLosesHeld) {
-            return self.lose_holds();
-        }
-        self.hold_check_at = Some(now);
+        self.held_check_at = Some(now);
     }
 
     /// Another granting side has taken over: all former grants are void, and no copy of an earlier
     /// request arrives there. Or it is the same, to which this process is new.
     fn lose_all(&mut self, now: Instant) {
-        self.lose_holds();
-        for of in self.requests.subjects(|_| true) {
-            self.requests.dequeued(of);
-            let Some(request) = self.requests.get(of) else { continue };
-            match (of, &request.kind) {
-                (Subject::Unlock(nonce), _) => {
-                    request.attempts.orphaned();
+        self.lose_held();
+        for id in self.pending.ids(|_| true) {
+            self.pending.dequeued(id);
+            let Some(request) = self.pending.get(id) else { continue };
+            match (id, request.op()) {
+                (RequestId::Unlock(nonce), _) => {
+                    request.sends_mut().orphaned();
                     self.unlocked(now, nonce, false);
                 }
-                (_, &Kind::Query(id, Query::Extend { .. })) => self.extended(now, id, None),
-                (_, Kind::Lock(_)) => request.attempts.reset(),
+                (_, &Op::Query(id, Query::Extend { .. })) => self.extended(now, id, None),
+                (_, Op::Lock(_)) => request.sends_mut().reset(),
                 _ => {}
             }
         }
@@ -294,23 +315,23 @@ impl Core {
 
     fn lost(&mut self, mut lock: Lock, forced: Option<Arc<str>>) {
         let (nonce, token) = (lock.nonce(), lock.fencing_token());
-        let unlock = self.requests.get(Subject::Unlock(nonce));
-        let is_dropped = unlock.is_some_and(|unlock| unlock.callers.is_empty());
+        let unlock = self.pending.get(RequestId::Unlock(nonce));
+        let is_dropped = unlock.is_some_and(|unlock| !unlock.has_callers());
         // The loss of a dropped guard's lock is counted by the reply to its UNLOCK.
         if !is_dropped && let Some(held) = self.held.remove_up_to(nonce, token) {
             held.lose();
-            lock = lock.with_deadline(held.deadline);
+            lock = lock.with_deadline(held.deadline());
         }
         self.outputs.push(Output::Lost { lock, forced });
     }
 
-    fn lose_holds(&mut self) {
+    fn lose_held(&mut self) {
         for (nonce, held) in self.held.take_all() {
             self.lose(nonce, &held, None);
         }
     }
 
-    fn lose(&mut self, nonce: Nonce, held: &Held, forced: Option<Arc<str>>) {
+    fn lose(&mut self, nonce: Nonce, held: &HeldLock, forced: Option<Arc<str>>) {
         held.lose();
         self.outputs.push(Output::Lost { lock: held.lock(nonce), forced });
     }

@@ -11,8 +11,7 @@ use tokio::{
     net::TcpStream,
 };
 
-use super::error::ConnectionError;
-use crate::Clock;
+use crate::{clock::Clock, redis::error::ConnectionError};
 
 /// TLS may take this part of an attempt to connect.
 #[cfg(feature = "tls")]
@@ -22,7 +21,7 @@ const TLS_PART: u32 = 3;
 const PLAIN_AFTER: Duration = Duration::from_millis(250);
 
 /// How a URL begins without TLS and with it.
-pub(super) const PLAIN: &str = "redis";
+pub(in crate::redis) const PLAIN: &str = "redis";
 const SECURE: &str = "rediss";
 
 /// A stream of bytes to and from a server.
@@ -48,7 +47,7 @@ pub trait Dial: Send + 'static {
     }
 
     /// Whether a look-up goes on that the next call's ways would await.
-    fn is_looking_up(&self) -> bool {
+    fn has_pending_look_up(&self) -> bool {
         false
     }
 
@@ -131,13 +130,14 @@ impl Transport {
                     return match self.within(self.limit / TLS_PART, shaken).await {
                         Some(Some(Ok(stream))) => Ok((Box::new(stream), None)),
                         Some(Some(Err(error))) => Err(tls_failed(address, &error)),
-                        Some(None) => Err(io::Error::other(ConnectionError::NoTls {
-                            address: shown(address),
-                        })),
-                        None => {
-                            let address = shown(address);
-                            Err(io::Error::other(ConnectionError::TlsSilent { address }))
+                        Some(None) => {
+                            Err(io::Error::other(ConnectionError::no_tls(&shown(address))))
                         }
+                        None => Err(io::Error::other(ConnectionError::silent(format!(
+                            "no TLS handshake with {} in time; if it does not speak TLS, write \
+                             redis in place of rediss",
+                            shown(address)
+                        )))),
                     };
                 }
                 let peer = stream.peer_addr().ok();
@@ -160,10 +160,10 @@ fn tls_failed(address: &ConnectionAddr, error: &io::Error) -> io::Error {
     let (address, reason) = (shown(address), error.to_string());
     io::Error::other(match error.kind() {
         io::ErrorKind::InvalidData if reason.ends_with("does not speak TLS") => {
-            ConnectionError::NoTls { address }
+            ConnectionError::no_tls(&address)
         }
         io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput => {
-            ConnectionError::TlsRefused { address, reason }
+            ConnectionError::tls_failed(&address, &reason)
         }
         _ => ConnectionError::Unreachable { address, reason },
     })
@@ -181,8 +181,8 @@ impl Dial for Direct {
         vec![Box::pin(async move { transport.open(&address).await })]
     }
 
-    fn is_looking_up(&self) -> bool {
-        self.transport.look_ups.are_pending()
+    fn has_pending_look_up(&self) -> bool {
+        self.transport.look_ups.has_pending()
     }
 
     fn address(&self) -> String {
@@ -215,7 +215,11 @@ pub(super) async fn tls_at(peer: Option<SocketAddr>) -> Option<ConnectionError> 
     let address = peer?;
     let stream = TcpStream::connect(address).await.ok()?;
     let is_tls = first_reply(stream, &HELLO).await? == ALERT;
-    is_tls.then(|| ConnectionError::Tls { address: address.to_string() })
+    is_tls.then(|| {
+        ConnectionError::misconfigured(format!(
+            "the server at {address} speaks TLS: write rediss in place of redis"
+        ))
+    })
 }
 
 /// The first byte of a server's reply to these.
@@ -231,7 +235,10 @@ mod tests {
     use gaggle_fixtures::RedisServer;
 
     use super::*;
-    use crate::{BootClock, RedisOptions, redis::backend::Backend};
+    use crate::{
+        clock::BootClock,
+        redis::{RedisOptions, backend::Backend},
+    };
 
     #[test]
     fn ipv6_address_is_in_brackets() {

@@ -12,22 +12,22 @@ use smallvec::SmallVec;
 use tokio::sync::Notify;
 
 use crate::{
-    Lock, LossCause, Nonce,
+    lock::{Lock, LossCause, Nonce},
     sync::{Mutex, MutexGuard},
 };
 
 /// The watched acquisitions of this process. A strategy keeps one; clones share it.
 ///
 /// ```
-/// use gaggle_strategies::{Lock, implement::Holds, lock::Nonce};
+/// use gaggle_strategies::{Lock, implement::LossRegistry, lock::{LossCause, Nonce}};
 ///
-/// let (holds, lock) = (Holds::default(), Lock::new("k", Nonce::random(), 1, None));
-/// let watch = holds.watch(&lock);
-/// holds.lose(&lock);
+/// let (losses, lock) = (LossRegistry::default(), Lock::new("k", Nonce::random(), 1, None));
+/// let watch = losses.watch(&lock);
+/// losses.report(&lock, LossCause::Ended, None);
 /// assert!(watch.is_lost());
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct Holds {
+pub struct LossRegistry {
     shared: Arc<Shared>,
 }
 
@@ -88,10 +88,10 @@ impl Signal {
 #[derive(Debug)]
 pub struct LossWatch {
     signal: Arc<Signal>,
-    registered: Option<(Holds, Acquisition)>,
+    registered: Option<(LossRegistry, Acquisition)>,
 }
 
-impl Holds {
+impl LossRegistry {
     /// Watches `lock` until the returned value is dropped.
     #[must_use]
     pub fn watch(&self, lock: &Lock) -> LossWatch {
@@ -105,24 +105,6 @@ impl Holds {
         LossWatch { signal: entry.signal.clone(), registered: Some((self.clone(), acquisition)) }
     }
 
-    /// Marks the acquisitions of its key and nonce lost, up to its token: a later one stays
-    /// valid. Returns whether one was watched whose loss is not logged yet.
-    pub fn lose(&self, lock: &Lock) -> bool {
-        self.raise(lock, LossCause::Ended, None)
-    }
-
-    /// As [`lose`](Self::lose), with the cause [`LossCause::Deadline`]: the lease has ended, and
-    /// before it the local deadline has passed.
-    pub fn expire(&self, lock: &Lock) -> bool {
-        self.raise(lock, LossCause::Deadline, None)
-    }
-
-    /// As [`lose`](Self::lose), with the cause [`LossCause::Forced`], and with the process and the
-    /// reason for people.
-    pub fn force(&self, lock: &Lock, note: &Arc<str>) -> bool {
-        self.raise(lock, LossCause::Forced, Some(note))
-    }
-
     /// Records why an attempt to extend `lock` failed. A loss by the deadline reports it.
     pub fn note_extend_error(&self, lock: &Lock, reason: &Arc<str>) {
         let acquisition = (lock.nonce(), lock.key().clone(), lock.fencing_token());
@@ -131,7 +113,11 @@ impl Holds {
         }
     }
 
-    pub(crate) fn raise(&self, lost: &Lock, cause: LossCause, note: Option<&Arc<str>>) -> bool {
+    /// Marks the acquisitions of its key and nonce lost, up to its token: a later one stays valid.
+    /// [`LossCause::Deadline`]: the lease has ended, and before it the local deadline has passed.
+    /// `note`: the process and the reason of a force-unlock. Returns whether one was watched whose
+    /// loss is not logged yet.
+    pub fn report(&self, lost: &Lock, cause: LossCause, note: Option<&Arc<str>>) -> bool {
         if !self.are_watched() {
             return false;
         }
@@ -238,13 +224,13 @@ impl LossWatch {
 
 impl Drop for LossWatch {
     fn drop(&mut self) {
-        let Some((holds, acquisition)) = self.registered.take() else { return };
-        let mut entries = holds.lock();
+        let Some((losses, acquisition)) = self.registered.take() else { return };
+        let mut entries = losses.lock();
         let btree_map::Entry::Occupied(mut entry) = entries.entry(acquisition) else { return };
         entry.get_mut().watches -= 1;
         if entry.get().watches == 0 {
             entry.remove();
-            holds.shared.watched.fetch_sub(1, Ordering::SeqCst);
+            losses.shared.watched.fetch_sub(1, Ordering::SeqCst);
         }
     }
 }
@@ -257,57 +243,61 @@ mod tests {
 
     #[tokio::test]
     async fn loss_reaches_and_frees_all_watches() {
-        let holds = Holds::default();
+        let losses = LossRegistry::default();
         let lock = Lock::new("k", Nonce::from_u128(7), 1, None);
-        let (first, second) = (holds.watch(&lock), holds.watch(&lock));
-        assert!(holds.lose(&lock));
-        let late = holds.force(&lock, &"why".into());
+        let (first, second) = (losses.watch(&lock), losses.watch(&lock));
+        assert!(losses.report(&lock, LossCause::Ended, None));
+        let late = losses.report(&lock, LossCause::Forced, Some(&"why".into()));
         assert!(!late, "a second loss changes nothing");
         let stays = (first.cause(), first.note());
         assert_eq!(stays, (Some(LossCause::Ended), None), "the first cause stays");
         first.lost().await;
         assert!(second.is_lost());
         drop(first);
-        assert_eq!(holds.lock().len(), 1);
+        assert_eq!(losses.lock().len(), 1);
         drop(second);
-        assert!(holds.is_empty() && !holds.are_watched());
+        assert!(losses.is_empty() && !losses.are_watched());
     }
     #[tokio::test]
     async fn watch_waits_for_its_own_lock() {
-        let holds = Holds::default();
+        let losses = LossRegistry::default();
         let [lock, other] = [7, 8].map(|nonce| Lock::new("k", Nonce::from_u128(nonce), 1, None));
-        let watch = holds.watch(&lock);
-        let _other = holds.watch(&other);
+        let watch = losses.watch(&lock);
+        let _other = losses.watch(&other);
         assert!(watch.lost().now_or_never().is_none());
-        assert!(holds.lose(&other));
+        assert!(losses.report(&other, LossCause::Ended, None));
         assert!(watch.lost().now_or_never().is_none() && !watch.is_lost(), "another was lost");
-        assert!(holds.lose(&lock));
+        assert!(losses.report(&lock, LossCause::Ended, None));
         assert!(watch.lost().now_or_never().is_some() && watch.is_lost());
     }
 
     /// The nonce was forgotten and granted again while a guard of the lost lock exists.
     #[test]
     fn reacquired_nonce_is_not_lost() {
-        let holds = Holds::default();
+        let losses = LossRegistry::default();
         let [lock, later] = [1, 2].map(|token| Lock::new("k", Nonce::from_u128(7), token, None));
-        let watch = holds.watch(&lock);
-        let watch_later = holds.watch(&later);
+        let watch = losses.watch(&lock);
+        let watch_later = losses.watch(&later);
         // Also if the loss of the former is reported late.
-        assert!(holds.lose(&lock));
+        assert!(losses.report(&lock, LossCause::Ended, None));
         assert!(watch.is_lost() && !watch_later.is_lost());
-        assert!(holds.lose(&later), "the later one");
+        assert!(losses.report(&later, LossCause::Ended, None), "the later one");
         assert!(watch_later.is_lost());
         drop(watch);
-        assert_eq!(holds.lock().len(), 1);
+        assert_eq!(losses.lock().len(), 1);
     }
 
     /// A nonce may be used for two keys, whose tokens are independent.
     #[test]
     fn loss_on_one_key_spares_the_others() {
-        let holds = Holds::default();
+        let losses = LossRegistry::default();
         let [lock, other] = ["k", "other"].map(|key| Lock::new(key, Nonce::from_u128(7), 1, None));
-        let (watch, watch_other) = (holds.watch(&lock), holds.watch(&other));
-        assert!(holds.lose(&Lock::new("k", lock.nonce(), u64::MAX, None)));
+        let (watch, watch_other) = (losses.watch(&lock), losses.watch(&other));
+        assert!(losses.report(
+            &Lock::new("k", lock.nonce(), u64::MAX, None),
+            LossCause::Ended,
+            None
+        ));
         assert!(watch.is_lost() && !watch_other.is_lost());
     }
 
@@ -320,19 +310,22 @@ mod tests {
                 drop(self.0.lock().unwrap().take());
             }
         }
-        type Lose = fn(&Holds);
+        type Lose = fn(&LossRegistry);
         let ways: [Lose; 2] = [
-            |holds| _ = holds.lose(&Lock::new("k", Nonce::from_u128(7), 1, None)),
-            |holds| _ = holds.lose_all(),
+            |losses| {
+                let lost = Lock::new("k", Nonce::from_u128(7), 1, None);
+                losses.report(&lost, LossCause::Ended, None);
+            },
+            |losses| _ = losses.lose_all(),
         ];
         for lose in ways {
-            let holds = Holds::default();
+            let losses = LossRegistry::default();
             let lock = Lock::new("k", Nonce::from_u128(7), 1, None);
-            let (first, second) = (holds.watch(&lock), holds.watch(&lock));
+            let (first, second) = (losses.watch(&lock), losses.watch(&lock));
             let waker = Arc::new(Dropping(std::sync::Mutex::new(Some(second)))).into();
             let mut lost = std::pin::pin!(first.lost());
             assert!(lost.as_mut().poll(&mut std::task::Context::from_waker(&waker)).is_pending());
-            let losing = holds.clone();
+            let losing = losses.clone();
             let (done, ended) = std::sync::mpsc::channel();
             std::thread::spawn(move || {
                 lose(&losing);
@@ -344,12 +337,12 @@ mod tests {
 
     #[test]
     fn lost_lock_is_not_unlocked_again() {
-        let holds = Holds::default();
+        let losses = LossRegistry::default();
         let nonces = |locks: Vec<Lock>| locks.iter().map(Lock::nonce).collect::<Vec<_>>();
         let [lock, other] = [7, 8].map(|nonce| Lock::new("k", Nonce::from_u128(nonce), 1, None));
-        let _watches = [holds.watch(&lock), holds.watch(&other)];
-        holds.lose(&lock);
-        assert_eq!(nonces(holds.lose_all()), [other.nonce()], "the first is lost already");
-        assert!(!holds.is_empty(), "the watches remain");
+        let _watches = [losses.watch(&lock), losses.watch(&other)];
+        losses.report(&lock, LossCause::Ended, None);
+        assert_eq!(nonces(losses.lose_all()), [other.nonce()], "the first is lost already");
+        assert!(!losses.is_empty(), "the watches remain");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::Instant;
+use crate::clock::Instant;
 
 /// A queue of timers.
 #[derive(Debug)]
@@ -52,5 +52,13 @@ impl<T: Copy + Ord> TimerQueue<T> {
     /// The earliest item, if its time has come.
     pub(super) fn first(&self, now: Instant) -> Option<T> {
         self.by_time.first().filter(|(at, _)| *at <= now).map(|(_, item)| *item)
+    }
+}
+
+/// The earlier of two times, of which each may be missing.
+pub(crate) fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
     }
 }

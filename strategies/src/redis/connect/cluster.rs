@@ -10,13 +10,17 @@ use std::{
 use redis::{ConnectionAddr, ConnectionInfo, Value};
 
 use super::{
-    ask::{self, Asking},
     dial::{Dial, Dialing, shown, unopened},
-    error::{ConnectionError, is_unknown_command, of_attempt},
-    protocol::{Node, slot_and_nodes},
+    query::{self, QueryClient},
     server::invalid,
 };
-use crate::Error;
+use crate::{
+    error::Error,
+    redis::{
+        error::{ConnectionError, is_unknown_command},
+        protocol::{Node, slot_and_nodes},
+    },
+};
 
 /// The port of a node that is given without one.
 const PORT: u16 = 6379;
@@ -30,7 +34,7 @@ pub(super) struct ClusterDial {
     /// The nodes of the slot, when last seen: they know the way if no seed is left.
     seen: Arc<Mutex<Vec<ConnectionAddr>>>,
     namespace: String,
-    asking: Asking,
+    queries: QueryClient,
     attempts: usize,
 }
 
@@ -42,7 +46,7 @@ impl ClusterDial {
         info: &ConnectionInfo,
         more: &[String],
         namespace: String,
-        asking: Asking,
+        queries: QueryClient,
     ) -> Result<Self, Error> {
         let (ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. }) =
             info.addr()
@@ -54,24 +58,24 @@ impl ClusterDial {
             return Err(invalid(database.to_string(), "database 0, the only one of a Cluster"));
         }
         let first = ConnectionAddr::Tcp(host.clone(), *port);
-        let more = more.iter().map(|text| ask::address(text, PORT));
+        let more = more.iter().map(|text| query::address(text, PORT));
         let seeds = [first].into_iter().chain(more).collect();
-        Ok(Self { seeds, seen: Arc::default(), namespace, asking, attempts: 0 })
+        Ok(Self { seeds, seen: Arc::default(), namespace, queries, attempts: 0 })
     }
 
     /// Asks one node, and connects to the master that it names.
     fn way(&self, node: ConnectionAddr, patience: Duration) -> Dialing {
-        let (namespace, seen, asking) =
-            (self.namespace.clone(), self.seen.clone(), self.asking.clone());
+        let (namespace, seen, queries) =
+            (self.namespace.clone(), self.seen.clone(), self.queries.clone());
         Box::pin(async move {
-            let asked = masters(&node, &namespace, &asking);
-            let asked = asking.transport.within(patience, asked).await.unwrap_or_else(|| {
+            let asked = masters(&node, &namespace, &queries);
+            let asked = queries.transport.within(patience, asked).await.unwrap_or_else(|| {
                 Err(ConnectionError::unreachable_within(shown(&node), "no reply", patience))
             });
             let nodes = asked.map_err(io::Error::other)?;
             let master = nodes[0].clone();
             *lock(&seen) = nodes;
-            asking.transport.open(&master).await.map_err(|error| {
+            queries.transport.open(&master).await.map_err(|error| {
                 let (master, node) = (shown(&master), shown(&node));
                 let named = format!("{master}, which the node {node} names as master");
                 io::Error::other(unopened(named, error))
@@ -84,7 +88,7 @@ impl Dial for ClusterDial {
     fn dial(&mut self) -> Vec<Dialing> {
         let mut nodes = self.seeds.clone();
         nodes.extend(lock(&self.seen).iter().filter(|node| !self.seeds.contains(node)).cloned());
-        let (count, patience) = (nodes.len(), self.asking.patience());
+        let (count, patience) = (nodes.len(), self.queries.patience());
         nodes.rotate_left(self.attempts % count);
         self.attempts += 1;
         nodes.into_iter().map(|node| self.way(node, patience)).collect()
@@ -94,8 +98,8 @@ impl Dial for ClusterDial {
         true
     }
 
-    fn is_looking_up(&self) -> bool {
-        self.asking.transport.look_ups.are_pending()
+    fn has_pending_look_up(&self) -> bool {
+        self.queries.transport.look_ups.has_pending()
     }
 
     fn address(&self) -> String {
@@ -107,21 +111,22 @@ impl Dial for ClusterDial {
 async fn masters(
     node: &ConnectionAddr,
     namespace: &str,
-    asking: &Asking,
+    queries: &QueryClient,
 ) -> Result<Vec<ConnectionAddr>, ConnectionError> {
-    let (address, scheme) = (|| shown(node), asking.transport.scheme());
+    let (address, scheme) = (|| shown(node), queries.transport.scheme());
     // The name alone has the slot that it has as a hash tag.
     let questions: [&[&str]; 2] = [&["CLUSTER", "KEYSLOT", namespace], &["CLUSTER", "SLOTS"]];
-    let replies = asking.ask(node, questions).await?;
-    let replies = replies.map_err(|error| of_attempt(address(), &error))?;
+    let replies = queries.ask(node, questions).await?;
+    let replies = replies.map_err(|error| ConnectionError::of_attempt(address(), &error))?;
     for reply in &replies {
         if let Value::ServerError(error) = reply {
             return Err(match error.details() {
-                Some(NO_CLUSTER) => ConnectionError::NoCluster { address: address(), scheme },
-                _ if is_unknown_command(error) => {
-                    ConnectionError::Sentinel { address: address(), scheme }
-                }
-                _ => ConnectionError::refused(address(), "CLUSTER", error),
+                Some(NO_CLUSTER) => ConnectionError::misconfigured(format!(
+                    "Redis at {address} is not a node of a Cluster: write {scheme}://{address}",
+                    address = address()
+                )),
+                _ if is_unknown_command(error) => ConnectionError::is_sentinel(&address(), scheme),
+                _ => ConnectionError::of_command(&address(), "CLUSTER", error),
             });
         }
     }
@@ -129,7 +134,7 @@ async fn masters(
     let (slot, nodes) = read.map_err(|_| ConnectionError::NotRedis { address: address() })?;
     if nodes.is_empty() {
         let reason = format!("no node serves slot {slot}, of namespace {namespace}");
-        return Err(ConnectionError::ClusterDown { address: address(), reason });
+        return Err(ConnectionError::cluster_down(&address(), &reason));
     }
     let ConnectionAddr::Tcp(asked, _) = node else { unreachable!("a node has a host") };
     let of = |(host, port): Node| ConnectionAddr::Tcp(host.unwrap_or_else(|| asked.clone()), port);

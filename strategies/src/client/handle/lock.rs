@@ -4,15 +4,19 @@ use std::time::Duration;
 
 use humantime::format_duration;
 
-use super::{
-    backend::Backend,
-    call::{Call, LockCall, Reply, Until},
-    command::Cause,
-    handle::Client,
-};
+use super::Client;
 use crate::{
-    Error, Instant, Lock, LockOptions, MaxWait, UnavailableKind, check_request,
-    deadline::check_lasting, lasts, wait::whole_ms,
+    client::{
+        backend::{Backend, Cause},
+        messages::{Call, LockCall, Reply, RequestId, Until},
+    },
+    clock::Instant,
+    deadline::check_lasting,
+    error::{Error, UnavailableKind},
+    lock::Lock,
+    max_wait::MaxWait,
+    options::{LockOptions, check_request},
+    wait::{lasts, whole_ms},
 };
 
 /// The pause before an acquisition whose grant ended unread is retried under a fresh nonce.
@@ -30,9 +34,9 @@ impl<B: Backend> Client<B> {
         let mut call = self.call(key, options);
         let mut late_grants = 0;
         loop {
-            let undo = Call::Withdraw { nonce: call.nonce };
-            let mut pending = self.send(call.id, Call::Lock(call.clone()), Some(undo))?;
-            let reply = pending.reply().await?;
+            let request = Some(RequestId::Lock(call.nonce));
+            let mut guard = self.send(call.id, Call::Lock(call.clone()), request)?;
+            let reply = guard.reply().await?;
             let pause = match reply {
                 Reply::Granted { lock, delivery } => {
                     let now = self.clock.now();
@@ -45,7 +49,7 @@ impl<B: Backend> Client<B> {
                     self.check_running()?;
                     if let Some(lock) = lock {
                         let taken = delivery.take();
-                        pending.disarm();
+                        guard.disarm();
                         if taken {
                             return Ok(lock);
                         }
@@ -59,12 +63,12 @@ impl<B: Backend> Client<B> {
                     ENDED_RETRY
                 }
                 reply => {
-                    pending.disarm();
+                    guard.disarm();
                     match reply {
                         Reply::Held if !call.tries => self.profile.retry,
                         Reply::Ended => ENDED_RETRY,
-                        Reply::TakenBack(cause) => {
-                            call.taken_back = Some(cause);
+                        Reply::Unsafe(cause) => {
+                            call.unsafe_grant = Some(cause);
                             ENDED_RETRY
                         }
                         Reply::Held => return Err(Error::Held(None)),
@@ -73,7 +77,7 @@ impl<B: Backend> Client<B> {
                     }
                 }
             };
-            drop(pending);
+            drop(guard);
             self.pause_before_retry(pause, &call).await?;
             // One nonce is one request.
             (call.id, call.nonce) = (self.next_id(), self.random.nonce());
@@ -98,7 +102,7 @@ impl<B: Backend> Client<B> {
             limit,
             tries: until == Until::Now,
             owner: self.owner.labelled(options.get_label()),
-            taken_back: None,
+            unsafe_grant: None,
         }
     }
 
@@ -121,7 +125,8 @@ impl<B: Backend> Client<B> {
         let over = call.limit.filter(|limit| wake >= *limit);
         self.clock.sleep_until(over.unwrap_or(wake)).await;
         self.check_running()?;
-        let timed_out = || call.taken_back.as_ref().map_or(Error::TimedOut(None), Cause::to_error);
+        let timed_out =
+            || call.unsafe_grant.as_ref().map_or(Error::TimedOut(None), Cause::to_error);
         over.map_or(Ok(()), |_| Err(timed_out()))
     }
 }

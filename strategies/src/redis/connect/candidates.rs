@@ -6,10 +6,9 @@ use gaggle_channels::{ChannelError, tls::TlsClient};
 use redis::{ConnectionAddr, ConnectionInfo, ProtocolVersion, RedisConnectionInfo};
 
 use super::{
-    ask::Asking,
     cluster::ClusterDial,
     dial::{Dial, Direct, Transport},
-    options::RedisOptions,
+    query::QueryClient,
     sentinel::SentinelDial,
     server::{Place, invalid},
 };
@@ -18,10 +17,10 @@ use super::{
     dial::TlsWay,
     server::{Tls, URL},
 };
-use crate::Error;
+use crate::{error::Error, redis::options::RedisOptions};
 
 /// The way to the server of these options, and how its URLs begin.
-pub(super) fn dial(
+pub(in crate::redis) fn dial(
     options: &RedisOptions,
     info: &ConnectionInfo,
     tls: bool,
@@ -30,7 +29,7 @@ pub(super) fn dial(
     if !transport.is_plain() && matches!(info.addr(), ConnectionAddr::Unix(_)) {
         return Err(invalid("TLS".into(), "a host: a Unix socket has no TLS"));
     }
-    let asking = |login: &RedisConnectionInfo| Asking {
+    let queries = |login: &RedisConnectionInfo| QueryClient {
         // An error of HELLO keeps its code, an error of AUTH does not.
         login: login.clone().set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name(),
         transport: transport.clone(),
@@ -39,12 +38,12 @@ pub(super) fn dial(
     let dial: Box<dyn Dial> = match &options.server.place {
         Place::Direct => Box::new(Direct { address: info.addr().clone(), transport }),
         Place::Sentinels(sentinels) => {
-            let asking = asking(&sentinels.login);
-            Box::new(SentinelDial { sentinels: sentinels.clone(), asking, attempts: 0 })
+            let queries = queries(&sentinels.login);
+            Box::new(SentinelDial { sentinels: sentinels.clone(), queries, attempts: 0 })
         }
         Place::Cluster(nodes) => {
-            let asking = asking(info.redis_settings());
-            Box::new(ClusterDial::new(info, nodes, options.namespace.clone(), asking)?)
+            let queries = queries(info.redis_settings());
+            Box::new(ClusterDial::new(info, nodes, options.namespace.clone(), queries)?)
         }
     };
     Ok((dial, scheme))

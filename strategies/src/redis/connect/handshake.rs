@@ -4,28 +4,30 @@ use futures_util::future::join_all;
 use gaggle_channels::internal::redis_error::reason;
 use redis::{Cmd, RedisConnectionInfo, Value, aio::MultiplexedConnection};
 
-use super::{
-    error::{ConnectionError, VERSION_MIN},
-    protocol, script,
+use crate::{
+    printable::Printable,
+    redis::{
+        error::{ConnectionError, VERSION_MIN},
+        protocol, script,
+    },
 };
-use crate::printable::Printable;
 
 /// What a new connection needs: the login, and what the handshake checks.
 #[derive(Clone, Debug)]
-pub(super) struct Handshake {
-    pub(super) address: String,
+pub(in crate::redis) struct Handshake {
+    pub(in crate::redis) address: String,
     /// How URLs to such a server begin.
-    pub(super) scheme: &'static str,
-    pub(super) login: RedisConnectionInfo,
+    pub(in crate::redis) scheme: &'static str,
+    pub(in crate::redis) login: RedisConnectionInfo,
     /// Where grants are published; `None` if no call of this handle queues.
-    pub(super) topic: Option<String>,
+    pub(in crate::redis) topic: Option<String>,
     /// Where force-unlocks are published, read together with `topic`.
-    pub(super) forced: String,
-    pub(super) allow_eviction: bool,
+    pub(in crate::redis) forced: String,
+    pub(in crate::redis) allow_eviction: bool,
     /// Whether `WAIT` is used.
-    pub(super) waits: bool,
+    pub(in crate::redis) waits: bool,
     /// In a Cluster: a key without a use, which the server must be able to write.
-    pub(super) key: Option<String>,
+    pub(in crate::redis) key: Option<String>,
 }
 
 impl Handshake {
@@ -34,7 +36,7 @@ impl Handshake {
     ///
     /// It is the same for every connection: a server can be replaced, and its settings and rights
     /// can change.
-    pub(super) async fn perform(
+    pub(in crate::redis) async fn perform(
         &self,
         connection: &MultiplexedConnection,
     ) -> Result<u64, ConnectionError> {
@@ -78,7 +80,7 @@ impl Handshake {
     ) -> Result<Value, ConnectionError> {
         match reply {
             Ok(Value::ServerError(error)) => {
-                Err(ConnectionError::refused(self.address.clone(), command, &error))
+                Err(ConnectionError::of_command(&self.address, command, &error))
             }
             Ok(value) => Ok(value),
             Err(error) => Err(ConnectionError::Unreachable {
@@ -89,7 +91,7 @@ impl Handshake {
     }
 
     fn check(&self, info: &str) -> Result<(), ConnectionError> {
-        let (address, scheme, of) = (self.address.clone(), self.scheme, |name| field(info, name));
+        let (address, scheme, of) = (&self.address, self.scheme, |name| field(info, name));
         // Valkey says which Redis it is compatible with under the same name.
         let found = of("redis_version").unwrap_or_default();
         let major = found.split('.').next().and_then(|major| major.parse::<u32>().ok());
@@ -98,16 +100,28 @@ impl Handshake {
         // Valkey has the mode under another name from version 8 on.
         Err(match of("redis_mode").or_else(|| of("server_mode")) {
             _ if major.is_some_and(|major| major < VERSION_MIN) => {
-                ConnectionError::TooOld { address, found: found.to_owned() }
+                ConnectionError::misconfigured(format!(
+                    "Redis at {address} has version {found}: {VERSION_MIN}.0 is the oldest \
+                     supported"
+                ))
             }
-            Some("cluster") if self.key.is_none() => ConnectionError::Cluster { address, scheme },
-            Some("sentinel") => ConnectionError::Sentinel { address, scheme },
+            Some("cluster") if self.key.is_none() => ConnectionError::misconfigured(format!(
+                "Redis at {address} is a node of a Cluster: write {scheme}+cluster://{address}"
+            )),
+            Some("sentinel") => ConnectionError::is_sentinel(address, scheme),
             _ if !self.allow_eviction && policy != "noeviction" => {
-                ConnectionError::Evicts { address, policy: policy.to_owned() }
+                ConnectionError::misconfigured(format!(
+                    "Redis at {address} may evict locks: set its maxmemory-policy, {policy}, to \
+                     noeviction, or accept lost locks by allow_eviction=true in the URL"
+                ))
             }
             _ if of("role") == Some("slave") => {
-                let master = format!("{}:{}", part("master_host"), part("master_port"));
-                ConnectionError::Replica { address, master }
+                let (host, port) = (part("master_host"), part("master_port"));
+                // A failover can make it a master.
+                ConnectionError::refused(format!(
+                    "Redis at {address} is a replica, which grants nothing: its master is \
+                     {host}:{port}"
+                ))
             }
             _ => return Ok(()),
         })
@@ -143,35 +157,33 @@ mod tests {
             key: None,
         };
         let keeps = |rest: &str| format!("used:1\r\nmaxmemory_policy:noeviction\r\n{rest}\r\n");
-        let refused = |rest: &str| handshake.check(&keeps(rest)).unwrap_err();
+        let refused = |rest: &str| handshake.check(&keeps(rest)).unwrap_err().to_string();
         for accepted in
             ["redis_version:7.0.15", "redis_version:7.2.4\r\nserver_name:valkey", "role:master"]
         {
             handshake.check(&keeps(accepted)).unwrap();
         }
         handshake.check(&keeps("redis_mode:standalone")).unwrap();
-        assert!(matches!(refused("redis_version:6.2.14"), ConnectionError::TooOld { .. }));
+        assert!(refused("redis_version:6.2.14").contains("has version 6.2.14: 7.0 is the oldest"));
         // Valkey has the second name from version 8 on.
         for name in ["redis_mode", "server_mode"] {
             let cluster = format!("{name}:cluster");
-            assert!(matches!(refused(&cluster), ConnectionError::Cluster { .. }));
+            assert!(refused(&cluster).ends_with("write redis+cluster://here"));
             let clustered = Handshake { key: Some("k".into()), ..handshake.clone() };
             clustered.check(&keeps(&cluster)).unwrap();
             let sentinel = refused(&format!("{name}:sentinel"));
-            assert!(matches!(sentinel, ConnectionError::Sentinel { .. }));
+            assert!(sentinel.ends_with("write redis+sentinel://here/MASTER"));
         }
         for evicting in ["allkeys-lru", "volatile-ttl"] {
             let info = format!("maxmemory_policy:{evicting}\r\n");
-            let refused = handshake.check(&info);
-            assert!(
-                matches!(refused, Err(ConnectionError::Evicts { policy, .. }) if policy == evicting)
-            );
+            let refused = handshake.check(&info).unwrap_err().to_string();
+            assert!(refused.contains(&format!("maxmemory-policy, {evicting},")), "{refused}");
             let allows = Handshake { allow_eviction: true, ..handshake.clone() };
             allows.check(&info).unwrap();
         }
         handshake.check("").unwrap_err();
         let replica = "role:slave\r\nmaster_host:h\u{1b}\r\nmaster_port:7";
-        let refused = refused(replica).to_string();
+        let refused = refused(replica);
         assert!(refused.ends_with("its master is h\\u{1b}:7"), "{refused}");
     }
 }

@@ -1,17 +1,22 @@
-//! The sends of one request.
+//! The sends of one request, and how far each got.
 
-use super::command::{Cause, Copies, Fate};
-use crate::Instant;
+use crate::{
+    client::{
+        backend::Cause,
+        messages::{Copies, Fate},
+    },
+    clock::Instant,
+};
 
 /// The fate of each send of one request.
 #[derive(Debug, Default)]
-pub(super) struct Attempts {
-    /// How often it was submitted since it was last known to have had no effect.
-    sends: u32,
+pub(super) struct Sends {
+    /// How often the request was submitted since it was last known to have had no effect.
+    count: u32,
     last: Last,
     /// An earlier send may still arrive, or has taken effect without a reply.
     unsettled: bool,
-    /// The transport may repeat a send.
+    /// The channel may repeat a send.
     many: bool,
     failures: u32,
     cause: Option<Cause>,
@@ -22,16 +27,16 @@ pub(super) struct Attempts {
 /// The fate of the last send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Last {
-    /// It has a reply, or never arrived.
+    /// The send has a reply, or never arrived.
     #[default]
     Settled,
-    /// It has no reply, and was not reported as failed.
+    /// The send has no reply, and was not reported as failed.
     InFlight,
-    /// It has failed without a reply.
+    /// The send has failed without a reply.
     NoReply,
 }
 
-impl Attempts {
+impl Sends {
     /// Whether a send may have arrived, so that the next one may be a copy of it.
     pub(super) fn may_have_arrived(&self) -> bool {
         self.last == Last::InFlight || self.unsettled
@@ -57,15 +62,15 @@ impl Attempts {
         self.orphaned();
         self.many |= copies == Copies::Many;
         self.last = Last::InFlight;
-        self.sends += 1;
+        self.count += 1;
     }
 
     pub(super) fn first_sent(&self) -> Option<Instant> {
         self.first_sent
     }
 
-    pub(super) fn sends(&self) -> u32 {
-        self.sends
+    pub(super) fn count(&self) -> u32 {
+        self.count
     }
 
     /// The last send failed. Returns how often sends have failed.
@@ -111,7 +116,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::UnavailableKind;
+    use crate::error::UnavailableKind;
 
     fn cause() -> Cause {
         Cause::new(UnavailableKind::Refused, "refused")
@@ -119,46 +124,46 @@ mod tests {
 
     #[test]
     fn only_failures_since_the_last_reply_count() {
-        let mut attempts = Attempts::default();
-        attempts.submitted(Instant::default(), Copies::One);
-        assert_eq!(attempts.failed(Fate::Unsent, cause()), 1);
-        attempts.delayed(cause());
-        assert_eq!(attempts.failed(Fate::Unsent, cause()), 2);
-        attempts.replied();
-        assert_eq!(attempts.failed(Fate::Unsent, cause()), 1);
+        let mut sends = Sends::default();
+        sends.submitted(Instant::default(), Copies::One);
+        assert_eq!(sends.failed(Fate::Unsent, cause()), 1);
+        sends.delayed(cause());
+        assert_eq!(sends.failed(Fate::Unsent, cause()), 2);
+        sends.replied();
+        assert_eq!(sends.failed(Fate::Unsent, cause()), 1);
     }
 
     /// An earlier send that got none was retransmitted before.
     #[test]
     fn send_after_a_reply_is_no_retransmission() {
-        let mut attempts = Attempts::default();
-        assert!(!attempts.lacks_reply());
+        let mut sends = Sends::default();
+        assert!(!sends.lacks_reply());
         for (fate, lacks) in [(Fate::NoReply, true), (Fate::Refused, false), (Fate::Unsent, false)]
         {
-            attempts.submitted(Instant::default(), Copies::One);
-            assert!(attempts.lacks_reply());
-            attempts.failed(fate, cause());
-            assert_eq!(attempts.lacks_reply(), lacks);
+            sends.submitted(Instant::default(), Copies::One);
+            assert!(sends.lacks_reply());
+            sends.failed(fate, cause());
+            assert_eq!(sends.lacks_reply(), lacks);
         }
-        attempts.failed(Fate::NoReply, cause());
-        attempts.replied();
-        assert!(!attempts.lacks_reply() && attempts.may_have_arrived());
+        sends.failed(Fate::NoReply, cause());
+        sends.replied();
+        assert!(!sends.lacks_reply() && sends.may_have_arrived());
     }
 
     #[test]
     fn later_send_keeps_what_the_earlier_left() {
-        let mut attempts = Attempts::default();
+        let mut sends = Sends::default();
         let [first, second] = [1, 2].map(|ms| Instant::default().after(Duration::from_millis(ms)));
-        attempts.submitted(first, Copies::Many);
-        attempts.failed(Fate::NoReply, cause());
-        attempts.submitted(second, Copies::One);
-        attempts.failed(Fate::Refused, cause());
-        assert_eq!(attempts.first_sent(), Some(first), "a grant may be that of the first");
-        assert!(attempts.is_unsettled() && attempts.many);
-        attempts.orphaned();
-        assert!(attempts.is_unsettled());
-        attempts.reset();
-        assert_eq!((attempts.first_sent(), attempts.sends()), (None, 0));
-        assert!(attempts.cause().is_none());
+        sends.submitted(first, Copies::Many);
+        sends.failed(Fate::NoReply, cause());
+        sends.submitted(second, Copies::One);
+        sends.failed(Fate::Refused, cause());
+        assert_eq!(sends.first_sent(), Some(first), "a grant may be that of the first");
+        assert!(sends.is_unsettled() && sends.many);
+        sends.orphaned();
+        assert!(sends.is_unsettled());
+        sends.reset();
+        assert_eq!((sends.first_sent(), sends.count()), (None, 0));
+        assert!(sends.cause().is_none());
     }
 }

@@ -1,0 +1,191 @@
+//! The pending requests of a handle: when each is sent, checked, or over for its callers.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use super::{
+    request::{Caller, Due, Op, Request},
+    timers::{Timer, TimerQueue, earlier},
+};
+use crate::{
+    client::{
+        backoff::doubled,
+        messages::{CallId, Command, Copies, RequestId},
+    },
+    clock::Instant,
+};
+
+/// Checks that are scheduled within this part of a check's own interval are sent together.
+const CHECKED_TOGETHER: u32 = 4;
+
+const PENDING: &str = "a scheduled request is in `by_id`";
+
+/// The pending requests by their ids, with the timers of each.
+#[derive(Debug, Default)]
+pub(super) struct Pending {
+    // Boxed: an entry that comes or goes moves its neighbours.
+    by_id: BTreeMap<RequestId, Box<Request>>,
+    /// When requests are sent.
+    sends: TimerQueue<Due>,
+    /// When waiters are checked.
+    checks: TimerQueue<Due>,
+    /// When callers stop waiting.
+    ends: TimerQueue<Caller>,
+    /// How many of the requests the granting side has queued.
+    queued: usize,
+}
+
+impl Pending {
+    pub(super) fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
+    /// How many are in flight: without a reply, and not queued.
+    pub(super) fn in_flight(&self) -> usize {
+        self.by_id.len() - self.queued
+    }
+
+    pub(super) fn contains(&self, id: RequestId) -> bool {
+        self.by_id.contains_key(&id)
+    }
+
+    pub(super) fn get(&mut self, id: RequestId) -> Option<&mut Request> {
+        self.by_id.get_mut(&id).map(|request| &mut **request)
+    }
+
+    /// The ids of all requests for which `which` holds.
+    pub(super) fn ids(&self, which: impl Fn(&Request) -> bool) -> Vec<RequestId> {
+        self.by_id.iter().filter(|(_, request)| which(request)).map(|(id, _)| *id).collect()
+    }
+
+    /// The request, which is added and sent at once if it was not pending.
+    pub(super) fn enter(
+        &mut self,
+        now: Instant,
+        id: RequestId,
+        op: impl FnOnce() -> Op,
+    ) -> &mut Request {
+        let request = self.by_id.entry(id).or_insert_with(|| Box::new(Request::new(id, op())));
+        if request.sends().count() == 0 {
+            self.sends.set(request.due(), now);
+        }
+        request
+    }
+
+    /// Adds a caller that waits until `limit`.
+    pub(super) fn add_caller(&mut self, id: RequestId, caller: CallId, limit: Option<Instant>) {
+        let Some(request) = self.by_id.get_mut(&id) else { return };
+        let mut caller = Timer::new((id, caller));
+        if let Some(limit) = limit {
+            self.ends.set(&mut caller, limit);
+        }
+        request.caller_timers().push(caller);
+    }
+
+    /// Sends the request at `at`, or checks it then if it is queued.
+    pub(super) fn schedule(&mut self, id: RequestId, at: Instant) {
+        let Some(request) = self.by_id.get_mut(&id) else { return };
+        let queue = if request.is_queued() { &mut self.checks } else { &mut self.sends };
+        queue.set(request.due(), at);
+    }
+
+    /// The granting side has queued this LOCK, which is checked after the interval, if at all.
+    pub(super) fn enqueued(&mut self, now: Instant, id: RequestId, check_after: Option<Duration>) {
+        let Some(request) = self.by_id.get_mut(&id) else { return };
+        request.sends_mut().replied();
+        if !request.is_queued() {
+            self.sends.remove(request.due());
+            self.queued += 1;
+        }
+        request.enqueue(check_after);
+        if let Some(interval) = check_after {
+            self.checks.set(request.due(), now.after(interval));
+        }
+    }
+
+    /// The granting side has this LOCK in its queue no longer. Returns it, if it was there.
+    pub(super) fn dequeued(&mut self, id: RequestId) -> Option<&mut Request> {
+        let request = self.by_id.get_mut(&id).filter(|request| request.is_queued())?;
+        self.checks.remove(request.due());
+        self.queued -= 1;
+        request.dequeue();
+        Some(request)
+    }
+
+    /// Takes a request that is pending no longer.
+    pub(super) fn take(&mut self, id: RequestId) -> Option<Box<Request>> {
+        let mut request = self.by_id.remove(&id)?;
+        self.queued -= usize::from(request.is_queued());
+        let queue = if request.is_queued() { &mut self.checks } else { &mut self.sends };
+        queue.remove(request.due());
+        request.caller_timers().iter_mut().for_each(|caller| self.ends.remove(caller));
+        Some(request)
+    }
+
+    /// Takes a caller that stops waiting; its request goes on.
+    pub(super) fn take_caller(&mut self, (id, caller): Caller) -> Option<&Request> {
+        let request = self.by_id.get_mut(&id)?;
+        let at = request.callers().position(|other| other == caller)?;
+        self.ends.remove(&mut request.caller_timers().remove(at));
+        Some(request)
+    }
+
+    /// A caller whose time is over.
+    pub(super) fn first_end(&self, now: Instant) -> Option<Caller> {
+        self.ends.first(now)
+    }
+
+    pub(super) fn next_end(&self) -> Option<Instant> {
+        self.ends.next()
+    }
+
+    /// The next time at which a request is sent or checked.
+    pub(super) fn next_send(&self) -> Option<Instant> {
+        earlier(self.sends.next(), self.checks.next())
+    }
+
+    /// A request that is to be sent.
+    pub(super) fn first_send(&self, now: Instant) -> Option<RequestId> {
+        self.sends.first(now).map(|(_, id)| id)
+    }
+
+    /// Submits a request, and schedules its repetition after a pause from `resend`.
+    pub(super) fn send(
+        &mut self,
+        now: Instant,
+        id: RequestId,
+        resend: Option<(Duration, Duration)>,
+        submit: &mut impl FnMut(Command) -> Copies,
+    ) {
+        let request = self.by_id.get_mut(&id).expect(PENDING);
+        if request.sends().lacks_reply() {
+            count!("gaggle_requests_retransmitted_total");
+        }
+        let copies = submit(request.command());
+        request.sends_mut().submitted(now, copies);
+        match resend {
+            Some(pause) => {
+                let at = now.after(doubled(pause, request.sends().count()));
+                self.sends.set(request.due(), at);
+            }
+            None => self.sends.remove(request.due()),
+        }
+    }
+
+    /// Submits due checks together with checks that are due soon. Returns whether there were any.
+    pub(super) fn send_checks(
+        &mut self,
+        now: Instant,
+        submit: &mut impl FnMut(Command) -> Copies,
+    ) -> bool {
+        let Some((_, first)) = self.checks.first(now) else { return false };
+        let interval = self.by_id.get(&first).expect(PENDING).check_interval().unwrap_or_default();
+        let horizon = now.after(interval / CHECKED_TOGETHER);
+        while let Some((_, id)) = self.checks.first(horizon) {
+            let request = self.by_id.get_mut(&id).expect(PENDING);
+            // Until the reply, a `Queued` with the next time.
+            self.checks.remove(request.due());
+            submit(request.check());
+        }
+        true
+    }
+}

@@ -1,0 +1,131 @@
+//! The way to the master of a Redis that Sentinels watch: each is asked for its address in turn.
+
+use std::{io, time::Duration};
+
+use gaggle_channels::internal::redis_error::{Attempt, NO_RESP3, reason};
+use humantime::format_duration;
+use redis::{ConnectionAddr, RedisConnectionInfo, Value};
+
+use super::{
+    dial::{Dial, Dialing, shown, unopened},
+    query::{self, QueryClient},
+};
+use crate::redis::{
+    error::{ConnectionError, is_unknown_command, server_reason},
+    protocol::master,
+};
+
+/// The port of a Sentinel that is given without one.
+const PORT: u16 = 26_379;
+
+/// The Sentinels of one master, as the options name them.
+#[derive(Clone, Debug)]
+pub(in crate::redis) struct Sentinels {
+    pub(in crate::redis) master: String,
+    pub(in crate::redis) addresses: Vec<String>,
+    pub(in crate::redis) login: RedisConnectionInfo,
+}
+
+/// Asks the Sentinels, beginning with another one in each attempt.
+pub(super) struct SentinelDial {
+    pub(super) sentinels: Sentinels,
+    pub(super) queries: QueryClient,
+    pub(super) attempts: usize,
+}
+
+impl SentinelDial {
+    /// Asks one Sentinel, and connects to the server that it names.
+    fn way(&self, at: usize, patience: Duration) -> Dialing {
+        let address = query::address(&self.sentinels.addresses[at], PORT);
+        let (master, queries) = (self.sentinels.master.clone(), self.queries.clone());
+        Box::pin(async move {
+            let asked = named(&address, &master, &queries);
+            let asked = queries.transport.within(patience, asked).await.unwrap_or_else(|| {
+                let reason = format!("no reply within {}", format_duration(patience));
+                Err(unreachable(&address, &reason))
+            });
+            let server = asked.map_err(io::Error::other)?;
+            queries.transport.open(&server).await.map_err(|error| {
+                let (server, sentinel) = (shown(&server), shown(&address));
+                let named = format!("{server}, which is {master} for the Sentinel at {sentinel}");
+                io::Error::other(unopened(named, error))
+            })
+        })
+    }
+}
+
+impl Dial for SentinelDial {
+    fn dial(&mut self) -> Vec<Dialing> {
+        let count = self.sentinels.addresses.len();
+        let (first, patience) = (self.attempts, self.queries.patience());
+        self.attempts += 1;
+        (first..first + count).map(|at| self.way(at % count, patience)).collect()
+    }
+
+    fn may_move(&self) -> bool {
+        true
+    }
+
+    fn has_pending_look_up(&self) -> bool {
+        self.queries.transport.look_ups.has_pending()
+    }
+
+    fn address(&self) -> String {
+        format!("{} of the Sentinels {}", self.sentinels.master, self.sentinels.addresses.join(","))
+    }
+}
+
+/// The address of the master, as one Sentinel has it.
+async fn named(
+    address: &ConnectionAddr,
+    name: &str,
+    queries: &QueryClient,
+) -> Result<ConnectionAddr, ConnectionError> {
+    let shown = || shown(address);
+    let unreachable = |reason: &str| self::unreachable(address, reason);
+    let refused = |reason: &str| {
+        ConnectionError::misconfigured(format!(
+            "the Sentinel at {} did not name the master: {reason}; sentinel_user and \
+             sentinel_password log in there",
+            shown()
+        ))
+    };
+    let asked = queries.ask(address, [&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", name]]).await;
+    let reply = asked.map_err(|error| match error {
+        ConnectionError::Unreachable { reason, .. } => unreachable(&reason),
+        error => error,
+    })?;
+    match reply {
+        Ok([Value::ServerError(error)]) if is_unknown_command(&error) => {
+            let scheme = queries.transport.scheme();
+            Err(ConnectionError::misconfigured(format!(
+                "the server at {address} is not a Sentinel: give the address of one, or for that \
+                 server alone write {scheme}://{address}",
+                address = shown()
+            )))
+        }
+        Ok([Value::ServerError(error)]) => Err(refused(&server_reason(&error))),
+        Ok([Value::Nil]) => Err(ConnectionError::misconfigured(format!(
+            "the Sentinel at {} knows no master {name:?}: see its sentinel.conf",
+            shown()
+        ))),
+        Ok([value]) => match master(value) {
+            Some((host, port)) => Ok(ConnectionAddr::Tcp(host, port)),
+            None => Err(unreachable("its reply has no address")),
+        },
+        Err(error) => Err(match Attempt::of(&error) {
+            Attempt::Refused { command, reason, permanent: false } => {
+                ConnectionError::command_refused(&shown(), command, &reason, false)
+            }
+            Attempt::Refused { reason, .. } => refused(&reason),
+            Attempt::NoResp3 => refused(&format!("it {NO_RESP3}")),
+            Attempt::NoPassword => refused("NOAUTH"),
+            Attempt::WrongPassword => refused("it refused the user name or the password"),
+            Attempt::NotRedis | Attempt::Failed => unreachable(&reason(&error)),
+        }),
+    }
+}
+
+fn unreachable(sentinel: &ConnectionAddr, reason: &str) -> ConnectionError {
+    ConnectionError::silent(format!("cannot reach the Sentinel at {}: {reason}", shown(sentinel)))
+}
