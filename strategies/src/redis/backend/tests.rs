@@ -328,7 +328,7 @@ fn attempts_after_a_connection_grow_to_their_limit() {
         assert!(lab.after(pause).is_empty());
         let events = lab.after(Duration::from_millis(limit));
         let error = down_cause(&events).to_error().to_string();
-        assert_eq!(error, format!("cannot reach Redis at here:1: no connection within {limit} ms"));
+        assert_eq!(error, format!("cannot reach Redis at here:1: no connection within {limit}ms"));
     }
 }
 
