@@ -77,6 +77,13 @@ impl NodeName {
         Ok(Self(name.into()))
     }
 
+    /// The name of these bytes from the network, which have no spaces around them.
+    #[cfg(any(feature = "redis", feature = "tcp"))]
+    fn exact(bytes: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(bytes).ok()?;
+        Self::new(text).ok().filter(|name| name.as_str() == text)
+    }
+
     /// The name as text.
     #[must_use]
     pub fn as_str(&self) -> &str {

@@ -42,7 +42,7 @@ pub(super) fn parse(payload: &[u8]) -> Option<(NodeName, Bytes)> {
     let (&version, rest) = payload.split_first()?;
     let (&length, rest) = rest.split_first()?;
     let (name, frame) = rest.split_at_checked(usize::from(length))?;
-    let name = NodeName::new(std::str::from_utf8(name).ok()?).ok()?;
+    let name = NodeName::exact(name)?;
     let known = version == VERSION && frame.len() <= FRAME_BYTES_MAX;
     known.then(|| (name, Bytes::copy_from_slice(frame)))
 }

@@ -47,7 +47,7 @@ pub(super) fn hello(name: &NodeName) -> Bytes {
 
 pub(super) fn parse_hello(frame: &[u8]) -> Option<NodeName> {
     let name = frame.strip_prefix(MAGIC).filter(|name| name.len() <= NODE_NAME_BYTES_MAX)?;
-    NodeName::new(std::str::from_utf8(name).ok()?).ok()
+    NodeName::exact(name)
 }
 
 pub(super) async fn say_hello(stream: &mut Stream, name: &NodeName) -> io::Result<()> {
