@@ -38,7 +38,7 @@ use super::{
     options::{MemberOptions, RunOptions},
     wire::{self, Body, Header, VERSION},
 };
-use crate::client::{driver::Driver, handle::Client};
+use crate::client::{Client, Driver};
 
 const THREE: [&str; 3] = ["a", "b", "c"];
 const FIVE: [&str; 5] = ["a", "b", "c", "d", "e"];

@@ -278,7 +278,7 @@ mod tests {
         let mut written = vec![0; PING.len() * IN_FLIGHT_MAX];
         tokio::select! {
             () = driver => panic!("the connection ended"),
-            read = server.read_exact(&mut written) => _ = read.unwrap(),
+            read = server.read_exact(&mut written) => { read.unwrap(); }
         }
         assert!(written.chunks(PING.len()).all(|request| request == PING));
     }
