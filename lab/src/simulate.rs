@@ -25,6 +25,9 @@ use tracing_subscriber::{
     Layer as _, filter::Targets, layer::SubscriberExt as _, util::SubscriberInitExt as _,
 };
 
+/// The command that runs the simulator, in the commands that replay a run.
+const SIMULATE: &str = "cargo run --release -p gaggle-lab -- simulate";
+
 /// More threads than any machine has cores to run them on.
 const JOBS_MAX: u64 = 1_024;
 
@@ -129,7 +132,7 @@ impl Args {
         let text = serde_json::to_string_pretty(plan).expect("a plan is plain numbers");
         fs::write(&file, text + "\n")
             .with_context(|| format!("cannot write {}", file.display()))?;
-        Ok(format!("gaggle-lab simulate --plan {} --trace", file.display()))
+        Ok(format!("{SIMULATE} --plan {} --trace", file.display()))
     }
 
     /// The number of threads: at most one for each seed.
@@ -219,7 +222,7 @@ fn many(args: &Args) -> Result<ExitCode> {
                 thread::park_timeout(Duration::from_secs(1));
                 for seed in overdue(&running, bar.elapsed()) {
                     let overdue = format_duration(OVERDUE);
-                    let replay = format!("gaggle-lab simulate --seed {seed}{flags} --trace");
+                    let replay = format!("{SIMULATE} --seed {seed}{flags} --trace");
                     let _ = writeln!(io::stderr(), "not at its end after {overdue}: {replay}");
                 }
             }

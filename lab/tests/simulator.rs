@@ -1,11 +1,10 @@
 //! Goal: whole clusters of the code that ships keep the contract under faults, and the simulator
-//! that says so can be trusted. Method: a slice of what `gaggle-lab simulate` runs: the plans that once
-//! failed (`tests/plans`), a fixed range of seeds, and fresh seeds that are printed. A seed has one
-//! trace; a seed of members has it in another process too. Clocks beyond the drift bound must be
-//! seen to break the promise that the bound protects.
+//! that says so can be trusted. Method: a slice of what `gaggle-lab simulate` runs: the plans that
+//! once failed (`tests/plans`), a fixed range of seeds, and fresh seeds that are printed. A seed has
+//! one trace; a seed of members has it in another process too. Clocks beyond the drift bound must
+//! be seen to break the promise that the bound protects.
 //!
-//! A failure prints its seed; `cargo run --release -p gaggle-lab -- simulate --seed N
-//! --trace` replays it. `GAGGLE_SEEDS=n` runs more of the fresh ones.
+//! A failure prints the command that replays it. `GAGGLE_SEEDS=n` runs more of the fresh ones.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
@@ -21,6 +20,9 @@ use std::{
 
 use gaggle_lab::simulator::{Batch, Clocks, Plan, Run, STANDSTILL, Settings, simulate};
 
+/// The command that runs the simulator.
+const SIMULATE: &str = "cargo run --release -p gaggle-lab -- simulate";
+
 fn assert_sound(seed: u64) -> Run {
     checked(seed, Plan::generate(seed, Clocks::WithinBound))
 }
@@ -31,7 +33,7 @@ fn checked(seed: u64, plan: Plan) -> Run {
     if run.violation.is_some() {
         let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("plan-{seed}.json"));
         fs::write(&file, serde_json::to_vec(&plan).unwrap()).unwrap();
-        panic!("{run}\nreplay: gaggle-lab simulate --plan {} --trace", file.display());
+        panic!("{run}\nreplay: {SIMULATE} --plan {} --trace", file.display());
     }
     run
 }
@@ -42,7 +44,7 @@ fn fresh_seeds(count: u64, option: &str) -> Range<u64> {
     let fresh = since.as_secs() << 16;
     let count = std::env::var("GAGGLE_SEEDS").ok().map_or(count, |n| n.parse().unwrap());
     // Past the test harness, which keeps what a test that passes has printed to itself.
-    let line = format!("fresh seeds: gaggle-lab simulate{option} --from {fresh} --seeds {count}\n");
+    let line = format!("fresh seeds: {SIMULATE}{option} --from {fresh} --seeds {count}\n");
     std::io::stderr().write_all(line.as_bytes()).unwrap();
     fresh..fresh + count
 }
@@ -55,10 +57,7 @@ fn saved_plans_are_sound() {
         let plan: Plan = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
         let run = simulate(plan, &Settings::default());
         let file = file.display();
-        assert!(
-            run.violation.is_none(),
-            "{run}\nreplay: gaggle-lab simulate --plan {file} --trace"
-        );
+        assert!(run.violation.is_none(), "{run}\nreplay: {SIMULATE} --plan {file} --trace");
     }
 }
 
@@ -145,10 +144,7 @@ fn excess_drift_breaks_only_belief() {
     let (mut believed, mut stood_still) = (0, 0);
     for seed in 0..60 {
         let run = simulate(Plan::generate(seed, Clocks::BeyondBound), &Settings::default());
-        assert!(
-            run.violation.is_none(),
-            "{run}\nreplay: gaggle-lab simulate --seed {seed} --beyond-bound"
-        );
+        assert!(run.violation.is_none(), "{run}\nreplay: {SIMULATE} --seed {seed} --beyond-bound");
         believed += run.totals.two_believed;
         stood_still += run.totals.coverage.count(STANDSTILL);
     }

@@ -144,13 +144,6 @@ impl LossRegistry {
         losing.into_iter().map(|(_, lock)| lock).collect()
     }
 
-    /// Whether none is watched.
-    #[cfg(any(test, feature = "testing"))]
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.lock().is_empty()
-    }
-
     fn lock(&self) -> MutexGuard<'_, Entries> {
         self.shared.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -240,6 +233,13 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
+
+    impl LossRegistry {
+        /// Whether none is watched.
+        pub(crate) fn is_empty(&self) -> bool {
+            self.lock().is_empty()
+        }
+    }
 
     #[tokio::test]
     async fn loss_reaches_and_frees_all_watches() {

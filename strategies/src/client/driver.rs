@@ -305,11 +305,10 @@ impl<B: Backend> Driver<B> {
     pub fn pending(&self) -> usize {
         self.core.pending()
     }
-}
 
-#[cfg(test)]
-impl<B: Backend> Driver<B> {
-    pub(crate) fn is_closing(&self) -> bool {
+    /// Whether the handle is being closed.
+    #[must_use]
+    pub fn is_closing(&self) -> bool {
         self.core.close_deadline().is_some()
     }
 }

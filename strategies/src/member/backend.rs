@@ -118,11 +118,6 @@ impl Backend {
         self.node.transfer_leadership()
     }
 
-    #[cfg(test)]
-    pub(super) fn ticks(&self) -> &Ticks {
-        &self.ticks
-    }
-
     fn take_frame(&mut self, now: Instant, received: Received) {
         match received {
             Received::Frame { from, frame } => self.node.receive(now, &from, &frame),
@@ -283,6 +278,13 @@ mod tests {
     use gaggle_channels::NodeName;
 
     use super::*;
+
+    impl Backend {
+        /// When the next tick comes.
+        pub(in crate::member) fn next_tick(&self) -> Instant {
+            self.ticks.next_wake(0)
+        }
+    }
 
     #[test]
     fn member_profile_has_the_values_of_its_options() {

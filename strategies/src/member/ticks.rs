@@ -48,10 +48,4 @@ impl Ticks {
         let missed = now.since(self.next).as_nanos() / self.every.as_nanos();
         u32::try_from(missed).unwrap_or(u32::MAX).saturating_add(1)
     }
-
-    /// When the next tick comes.
-    #[cfg(test)]
-    pub(super) fn next(&self) -> Instant {
-        self.next
-    }
 }

@@ -44,13 +44,6 @@ pub(super) struct Grant {
     pub(super) lease: Duration,
 }
 
-impl Grant {
-    #[cfg(test)]
-    pub(super) fn example(nonce: Nonce, token: u64) -> Self {
-        Self { nonce, token, waited: Duration::from_micros(300), lease: Duration::from_secs(5) }
-    }
-}
-
 /// The state of a nonce, as a POLL finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {

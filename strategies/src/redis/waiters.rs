@@ -57,11 +57,6 @@ impl Waiters {
         self.by_nonce.remove(&nonce);
     }
 
-    #[cfg(test)]
-    pub(super) fn is_empty(&self) -> bool {
-        self.by_nonce.is_empty()
-    }
-
     /// A waiter was granted its key. An unknown waiter was withdrawn, by an UNLOCK.
     pub(super) fn granted(&mut self, grant: Grant) -> Option<Event> {
         let Waiter { key, .. } = self.by_nonce.remove(&grant.nonce)?;
@@ -157,6 +152,12 @@ impl Waiters {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Waiters {
+        pub(in crate::redis) fn is_empty(&self) -> bool {
+            self.by_nonce.is_empty()
+        }
+    }
 
     fn waiters() -> Waiters {
         Waiters::new(Duration::from_secs(3))

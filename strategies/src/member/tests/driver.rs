@@ -33,7 +33,7 @@ fn at_most_three_missed_ticks_follow_a_stall() {
         alone.clock.pass(stall);
         let _ = alone.driver.step();
         let made = alone.clock.wall_read() - before;
-        let until_next = alone.driver.backend().ticks().next().since(alone.now()).as_millis();
+        let until_next = alone.driver.backend().next_tick().since(alone.now()).as_millis();
         assert_eq!((made, until_next), (ticks, next), "after {stall} ms");
     }
 }
@@ -125,7 +125,7 @@ fn quiet_ticks_of_a_stall_are_all_counted() {
         let before = alone.clock.wall_read();
         alone.clock.pass(stall);
         let _ = alone.driver.step();
-        let until_next = alone.driver.backend().ticks().next().since(alone.now()).as_millis();
+        let until_next = alone.driver.backend().next_tick().since(alone.now()).as_millis();
         assert_eq!(
             (alone.clock.wall_read() - before, until_next),
             (calls, next),

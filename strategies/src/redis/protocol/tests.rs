@@ -5,6 +5,12 @@ use proptest::prelude::*;
 
 use super::*;
 
+impl Grant {
+    pub(in crate::redis) fn example(nonce: Nonce, token: u64) -> Self {
+        Self { nonce, token, waited: Duration::from_micros(300), lease: Duration::from_secs(5) }
+    }
+}
+
 fn text(text: &str) -> Value {
     Value::BulkString(text.into())
 }
