@@ -1,7 +1,7 @@
 //! Goal: what the reference table cannot see of the lock table: bounds, scans, snapshots.
 //!
 //! Method: facts about single rules; [`LockTable::check`] runs after every step. The fuzz target
-//! `lock_table` compares all else with `testing::reference_table`, in each `./test`.
+//! `lock_table` compares all else with the reference table of the laboratory.
 
 mod limits;
 mod queries;
