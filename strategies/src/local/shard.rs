@@ -11,12 +11,15 @@ use smallvec::SmallVec;
 use tokio::sync::Notify;
 
 use crate::{
-    Clock, Drift, Error, Instant, Lock, LossCause, LossRegistry, Nonce, Owner,
+    clock::{Clock, Instant},
+    deadline::{Drift, not_held},
+    error::Error,
+    lock::{Lock, LossCause, Nonce, Owner},
     lock_table::{
         ClusterTime, Command, Effect, Grant, LockTable, PriorState, ProcessId, TableConfig,
         key_digest,
     },
-    not_held,
+    losses::LossRegistry,
     sync::{Mutex, MutexGuard},
     wait::whole_ms,
 };
