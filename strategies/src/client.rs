@@ -24,7 +24,7 @@ pub(crate) mod messages;
 mod remote;
 #[cfg(test)]
 mod tests;
-pub(crate) mod turns;
+mod turns;
 
 pub use self::{
     backend::{Backend, Cause, Failure, Profile},

@@ -4,7 +4,10 @@
 use std::time::Duration;
 
 use crate::{
-    Error, Instant, Lock, defaults,
+    clock::Instant,
+    defaults,
+    error::Error,
+    lock::Lock,
     options::{check_option, check_span},
     wait::whole_ms,
 };
@@ -147,14 +150,14 @@ mod tests {
 
     #[test]
     fn extension_read_too_late_gives_no_lock() {
-        let lock = |until| Lock::new("k", crate::Nonce::from_u128(1), 1, Some(at(until)));
+        let lock = |until| Lock::new("k", crate::lock::Nonce::from_u128(1), 1, Some(at(until)));
         let read = |lock: Lock, now| extended(&lock, at(100), ms(1000), Drift::default(), at(now));
         let longer = read(lock(500), 1088).unwrap();
         assert_eq!(longer.deadline(), Some(at(1089)));
         assert!(matches!(read(lock(500), 1089), Err(Error::Expired)));
         assert_eq!(read(lock(2000), 1999).unwrap().deadline(), Some(at(2000)), "never shortened");
         assert!(matches!(read(lock(2000), 2000), Err(Error::Expired)));
-        let transferred = Lock::new("k", crate::Nonce::from_u128(1), 1, None);
+        let transferred = Lock::new("k", crate::lock::Nonce::from_u128(1), 1, None);
         assert!(matches!(read(transferred, 1089), Err(Error::Unknown)), "its lease may be longer");
     }
 
@@ -176,8 +179,8 @@ mod tests {
         for (ppm, least) in [(0, 2), (10_000, 3), (200_000, 4), (250_000, 4), (400_000, 10)] {
             let drift = Drift::from_ppm(ppm).unwrap();
             let fresh = |lease| extended_deadline(None, at(0), ms(lease), drift);
-            assert!(crate::lasts(fresh(least), at(0), ms(least)), "{ppm}");
-            assert!(!crate::lasts(fresh(least - 1), at(0), ms(least - 1)), "{ppm}");
+            assert!(crate::wait::lasts(fresh(least), at(0), ms(least)), "{ppm}");
+            assert!(!crate::wait::lasts(fresh(least - 1), at(0), ms(least - 1)), "{ppm}");
             let most = ms(60_000);
             check_lasting(ms(least), drift, most).unwrap();
             let below = ms(least) - Duration::from_nanos(1);
@@ -202,7 +205,7 @@ mod tests {
 
     #[test]
     fn lost_lock_expires_at_its_deadline() {
-        let lock = Lock::new("k", crate::Nonce::from_u128(1), 1, Some(at(10)));
+        let lock = Lock::new("k", crate::lock::Nonce::from_u128(1), 1, Some(at(10)));
         assert!(matches!(not_held(&lock, at(9)), Error::NotHolder));
         assert!(matches!(not_held(&lock, at(10)), Error::Expired));
     }

@@ -2,7 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::{Error, Inspection, Owner, options::check_text};
+use crate::{
+    error::Error,
+    lock::{Inspection, Owner},
+    options::check_text,
+};
 
 /// Checks the reason of a force-unlock, before any I/O.
 ///

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use gaggle_channels::Channel;
 
 use crate::{
-    Error, MemberOptions, MemberSizes, MemberStatus,
     client::Remote,
-    member::{Backend, Member, Policy},
+    error::Error,
+    member::{Backend, Member, MemberOptions, Policy},
+    status::{MemberSizes, MemberStatus},
 };
 
 /// The Gaggle strategy: an embedded Raft group whose log holds LOCK, UNLOCK, EXTEND and NOOP

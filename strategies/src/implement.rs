@@ -1,4 +1,5 @@
-//! For implementors of [`KeyedMutex`](crate::KeyedMutex) and [`Operator`](crate::Operator): the
+//! For implementors of [`KeyedMutex`](crate::KeyedMutex) and
+//! [`Operator`](crate::operator::Operator): the
 //! checks of input, the arithmetic of leases and waits, and the loss signal.
 
 pub use crate::{

@@ -73,11 +73,6 @@ mod sync;
 pub mod testing;
 mod wait;
 
-// The strategies here implement the trait as any other does.
-#[cfg(any(feature = "raft", feature = "redis"))]
-use crate::error::*;
-use crate::{capabilities::*, clock::*, implement::*, limits::*, lock::*, operator::*, status::*};
-
 #[cfg(feature = "redis")]
 pub use crate::redis::{Queue, Redis, RedisOptions};
 pub use crate::{

@@ -15,12 +15,17 @@ use tokio::task::consume_budget;
 
 use self::{call::Call, shard::Shards};
 use crate::{
-    BootClock, Capabilities, Clock, DURATION_MAX, Drift, Error, Exclusion, Inspection, KeyedMutex,
-    Lock, LockOptions, LossCause, LossWatch, Operator, Order, Survives, check_duration, check_key,
-    check_request,
-    deadline::check_lasting,
-    extended,
+    capabilities::{Capabilities, Exclusion, Order, Survives},
+    clock::{BootClock, Clock},
+    deadline::{Drift, check_lasting, extended},
+    error::Error,
+    limits::DURATION_MAX,
+    lock::{Inspection, Lock, LossCause},
     lock_table::{Command, Sizes, TableConfig},
+    losses::LossWatch,
+    mutex::KeyedMutex,
+    operator::Operator,
+    options::{LockOptions, check_duration, check_key, check_request},
     wait::whole_ms,
 };
 

@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Instant, fork::unshared_random, printable::Printable};
+use crate::{clock::Instant, fork::unshared_random, printable::Printable};
 
 /// Names one acquisition: a UUID, never a client, a thread or a task.
 ///
@@ -58,7 +58,7 @@ fn wall() -> Duration {
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 fn wall() -> Duration {
-    Duration::from_nanos(crate::Clock::wall_nanos(&crate::BootClock))
+    Duration::from_nanos(crate::clock::Clock::wall_nanos(&crate::clock::BootClock))
 }
 
 impl fmt::Debug for Nonce {

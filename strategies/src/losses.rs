@@ -118,7 +118,7 @@ impl LossRegistry {
     /// `note`: the process and the reason of a force-unlock. Returns whether one was watched whose
     /// loss is not logged yet.
     pub fn report(&self, lost: &Lock, cause: LossCause, note: Option<&Arc<str>>) -> bool {
-        if !self.are_watched() {
+        if self.is_empty() {
             return false;
         }
         let (nonce, key) = (lost.nonce(), lost.key());
@@ -131,9 +131,10 @@ impl LossRegistry {
         losing.iter().filter(|signal| signal.raise(cause, note) && signal.mark_logged()).count() > 0
     }
 
-    /// Whether any is watched. A watch that begins later is checked by its strategy.
-    pub(crate) fn are_watched(&self) -> bool {
-        self.shared.watched.load(Ordering::SeqCst) > 0
+    /// Whether no lock is watched. A watch that begins later is checked by its strategy.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.shared.watched.load(Ordering::SeqCst) == 0
     }
 
     /// Marks all lost and returns them, so that a closing strategy can unlock them.
@@ -256,7 +257,7 @@ mod tests {
         drop(first);
         assert_eq!(losses.lock().len(), 1);
         drop(second);
-        assert!(losses.is_empty() && !losses.are_watched());
+        assert!(losses.is_empty() && losses.lock().is_empty());
     }
     #[tokio::test]
     async fn watch_waits_for_its_own_lock() {

@@ -25,7 +25,7 @@ mod node;
 mod options;
 mod peers;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod ticks;
 mod timers;
 mod transfers;

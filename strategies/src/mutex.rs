@@ -5,7 +5,14 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 
 use crate::{
-    Capabilities, Clock, Error, Inspection, Lock, LockOptions, LossWatch, MemberStatus, Operator,
+    capabilities::Capabilities,
+    clock::Clock,
+    error::Error,
+    lock::{Inspection, Lock},
+    losses::LossWatch,
+    operator::Operator,
+    options::LockOptions,
+    status::MemberStatus,
 };
 
 /// A keyed mutex: many processes, one key, one holder at a time, for a lease.
@@ -34,11 +41,16 @@ use crate::{
 ///
 /// # For implementors
 ///
-/// Run the conformance suite on it: `testing::run` (feature `testing`). Check
-/// input with [`check_request`](crate::check_request), [`check_key`](crate::check_key) and
-/// [`check_duration`](crate::check_duration) before any I/O. Count deadlines from before the first
-/// send, with [`granted_deadline`](crate::granted_deadline) and [`extended`](crate::extended()).
-/// Arm the withdrawal before the first await.
+/// Run the conformance suite on it: `testing::run` (feature `testing`). Check input with
+/// [`check_request`], [`check_key`] and [`check_duration`] before any I/O. Count deadlines from
+/// before the first send, with [`granted_deadline`] and [`extended`]. Arm the withdrawal before the
+/// first await.
+///
+/// [`check_request`]: crate::implement::check_request
+/// [`check_key`]: crate::implement::check_key
+/// [`check_duration`]: crate::implement::check_duration
+/// [`granted_deadline`]: crate::implement::granted_deadline
+/// [`extended`]: crate::implement::extended()
 #[doc(alias = "semaphore")]
 #[async_trait]
 pub trait KeyedMutex: Send + Sync + 'static {

@@ -11,9 +11,14 @@ use std::{
 use async_trait::async_trait;
 
 use crate::{
-    BootClock, Capabilities, Clock, Drift, Error, Inspection, KeyedMutex, Lock, LockOptions,
-    LossWatch, Nonce, check_duration, check_key, check_request, extended_deadline,
-    granted_deadline,
+    capabilities::Capabilities,
+    clock::{BootClock, Clock},
+    deadline::{Drift, extended_deadline, granted_deadline},
+    error::Error,
+    lock::{Inspection, Lock, Nonce},
+    losses::LossWatch,
+    mutex::KeyedMutex,
+    options::{LockOptions, check_duration, check_key, check_request},
 };
 
 /// A mutex that grants every request at once. It shows that the checks of a lock can fail.

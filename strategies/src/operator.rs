@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use crate::{Error, Inspection, PAGE_MAX, options::check_option};
+use crate::{error::Error, limits::PAGE_MAX, lock::Inspection, options::check_option};
 
 const PAGE_DEFAULT: usize = 100;
 
@@ -30,9 +30,13 @@ const PAGE_DEFAULT: usize = 100;
 ///
 /// # For implementors
 ///
-/// Check input with [`ListOptions::check`], [`check_key`](crate::check_key) and
-/// [`check_reason`](crate::check_reason) before any I/O. Notify the holder with
-/// [`LossRegistry::report`](crate::implement::LossRegistry::report), and log with [`log_forced`](crate::log_forced).
+/// Check input with [`ListOptions::check`], [`check_key`] and [`check_reason`] before any I/O.
+/// Notify the holder with [`LossRegistry::report`], and log with [`log_forced`].
+///
+/// [`check_key`]: crate::implement::check_key
+/// [`check_reason`]: crate::implement::check_reason
+/// [`LossRegistry::report`]: crate::implement::LossRegistry::report
+/// [`log_forced`]: crate::implement::log_forced
 ///
 /// ```
 /// use std::{collections::BTreeMap, sync::{Arc, Mutex}};

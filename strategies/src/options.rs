@@ -5,8 +5,10 @@ use std::{fmt::Display, time::Duration};
 use humantime::format_duration;
 
 use crate::{
-    DURATION_MAX, DURATION_MIN, Error, KEY_BYTES_MAX, LABEL_BYTES_MAX, MAX_WAIT_MAX, MaxWait,
     defaults,
+    error::Error,
+    limits::{DURATION_MAX, DURATION_MIN, KEY_BYTES_MAX, LABEL_BYTES_MAX, MAX_WAIT_MAX},
+    max_wait::MaxWait,
 };
 
 /// The lease, wait and label of a lock request.

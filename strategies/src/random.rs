@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{Nonce, fork::unshared_random};
+use crate::{fork::unshared_random, lock::Nonce};
 
 /// A hash of its inputs (splitmix64 over them in turn): for a number that depends on the seed, and
 /// not on how many were generated before.

@@ -33,9 +33,11 @@ pub use self::{
     options::{Queue, RedisOptions},
 };
 use crate::{
-    Clock, Error, Owner,
     client::{Client, Remote, check_runtime},
+    clock::Clock,
+    error::Error,
     fork::unshared_random,
+    lock::Owner,
 };
 
 /// Locks in one Redis: a free key costs one round trip; waiters queue in Redis, first come, first

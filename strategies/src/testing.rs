@@ -57,7 +57,8 @@
 //!
 //! Where no server takes part, run in a current-thread runtime with its time paused
 //! (`#[tokio::test(start_paused = true)]`) and give the strategy a
-//! [`TokioClock`](crate::TokioClock): the suite then takes seconds, and [`Fixture::slack`] can be
+//! [`TokioClock`](crate::clock::TokioClock): the suite then takes seconds, and
+//! [`Fixture::slack`] can be
 //! a few milliseconds.
 //!
 //! # Layout

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{Instant, MaxWait, lock_table::Bound};
+use crate::{clock::Instant, lock_table::Bound, max_wait::MaxWait};
 
 /// Whole milliseconds, as leases are kept: a fraction is cut off.
 #[must_use]

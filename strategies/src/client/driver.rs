@@ -275,7 +275,7 @@ impl<B: Backend> Driver<B> {
     }
 
     /// Ends the handle: callers that still wait see the senders of the replies dropped.
-    pub(crate) async fn end(mut self) {
+    pub(super) async fn end(mut self) {
         self.replies.clear();
         // Their callers do not wait for the end of the backend.
         self.mailbox.close_and_drain();
@@ -300,16 +300,16 @@ impl<B: Backend> Driver<B> {
         self.shared.failure.get()
     }
 
+    /// Whether the handle is closing: a turn must come at [`next_wake`](Self::next_wake).
+    #[must_use]
+    pub fn is_closing(&self) -> bool {
+        self.core.close_deadline().is_some()
+    }
+
     /// How many requests are pending.
     #[must_use]
     pub fn pending(&self) -> usize {
         self.core.pending()
-    }
-
-    /// Whether the handle is being closed.
-    #[must_use]
-    pub fn is_closing(&self) -> bool {
-        self.core.close_deadline().is_some()
     }
 }
 

@@ -53,7 +53,7 @@ pub struct Client<B: Backend> {
     closed: AtomicBool,
     shared: Arc<Shared>,
     status: watch::Receiver<B::Status>,
-    pub(crate) turns: Arc<Turns<B>>,
+    pub(super) turns: Arc<Turns<B>>,
 }
 
 impl<B: Backend> fmt::Debug for Client<B> {

@@ -1,5 +1,8 @@
 //! Where a driver takes its turns: on its task, and on every thread that releases a lock.
 
+#[cfg(all(test, feature = "raft"))]
+mod interleavings;
+
 use std::{
     cell::Cell,
     future::poll_fn,
@@ -27,19 +30,19 @@ thread_local! {
 /// A thread that drops a guard takes the turn itself. The UNLOCK has then left the process when the
 /// drop returns, although the driver's task may never run again. No turn waits for I/O, so a thread
 /// waits for at most one turn of another thread.
-pub(crate) struct Turns<B: Backend> {
+pub(super) struct Turns<B: Backend> {
     /// `None` before it runs, and once it has ended.
     driver: Mutex<Option<Driver<B>>>,
 }
 
 impl<B: Backend> Turns<B> {
-    pub(crate) fn new() -> Arc<Self> {
+    pub(super) fn new() -> Arc<Self> {
         Arc::new(Self { driver: Mutex::new(None) })
     }
 
     /// Runs the driver until it is closed, until every handle is dropped, or until the backend
     /// fails. Dropping the future ends it too.
-    pub(crate) fn run(self: &Arc<Self>, driver: Driver<B>) -> impl Future<Output = ()> + use<B> {
+    pub(super) fn run(self: &Arc<Self>, driver: Driver<B>) -> impl Future<Output = ()> + use<B> {
         let clock = driver.clock();
         self.put(driver);
         let running = DropDriver(self.clone());
@@ -53,7 +56,7 @@ impl<B: Backend> Turns<B> {
 
     /// Takes a turn on this thread if the mailbox has mail. Without a driver, or within a turn, the
     /// mail waits for the driver's task.
-    pub(crate) fn take_turn(&self) {
+    pub(super) fn take_turn(&self) {
         let Some(_turn) = InTurn::begin() else { return };
         if let Some(driver) = &mut *self.lock() {
             // Wakers, recorders and subscribers are foreign code, and a drop must not panic.
@@ -100,25 +103,25 @@ impl<B: Backend> Turns<B> {
 
     /// Takes a turn if something has arrived; the wait and the turn are one step, so that no mail
     /// is outside the mailbox and not yet sent.
-    pub(crate) fn poll_step(&self, context: &mut Context<'_>) -> Poll<ControlFlow<()>> {
+    fn poll_step(&self, context: &mut Context<'_>) -> Poll<ControlFlow<()>> {
         match self.with(|driver| driver.poll_step(context)) {
             Some(poll) => poll,
             None => Poll::Ready(ControlFlow::Break(())),
         }
     }
 
-    pub(crate) fn with<T>(&self, of: impl FnOnce(&mut Driver<B>) -> T) -> Option<T> {
+    fn with<T>(&self, of: impl FnOnce(&mut Driver<B>) -> T) -> Option<T> {
         let mut driver = self.lock();
         let _turn = InTurn::begin();
         driver.as_mut().map(of)
     }
 
-    pub(crate) fn put(&self, driver: Driver<B>) {
+    fn put(&self, driver: Driver<B>) {
         *self.lock() = Some(driver);
     }
 
     /// Ends the turns. The caller drops the driver, without the mutex.
-    pub(crate) fn take(&self) -> Option<Driver<B>> {
+    fn take(&self) -> Option<Driver<B>> {
         self.lock().take()
     }
 

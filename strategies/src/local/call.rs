@@ -10,10 +10,14 @@ use tokio::sync::Notify;
 
 use super::shard::{Access, Shards, Waiter, instant, stamp};
 use crate::{
-    Error, Instant, Lock, LockOptions, Nonce, Owner, extended_deadline, granted_deadline,
+    clock::Instant,
+    deadline::{extended_deadline, granted_deadline},
+    error::Error,
+    lock::{Lock, Nonce, Owner},
     lock_table::{
         ClusterTime, Command, Effect, Grant, LockRequest, ProcessId, Refusal, Seen, Wait,
     },
+    options::LockOptions,
     wait::{lasts, wait_until, whole_ms},
 };
 

@@ -22,9 +22,15 @@ use shuttle::{
 };
 
 use crate::{
-    Clock, Error, Instant, KeyedMutex, Local, Lock, LockOptions, LossCause, LossRegistry, MaxWait,
-    Nonce,
+    clock::{Clock, Instant},
+    error::Error,
+    local::Local,
+    lock::{Lock, LossCause, Nonce},
     lock_table::Sizes,
+    losses::LossRegistry,
+    max_wait::MaxWait,
+    mutex::KeyedMutex,
+    options::LockOptions,
     sync::{explore, switch},
 };
 

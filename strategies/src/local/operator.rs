@@ -8,8 +8,11 @@ use super::{
     shard::{SHARDS, shard_of},
 };
 use crate::{
-    Cursor, Entry, Error, ForcedUnlock, ListOptions, Operator, Page, check_key, check_reason,
-    forced_note, lock_table::Command, log_forced,
+    error::Error,
+    forced::{check_reason, forced_note, log_forced},
+    lock_table::Command,
+    operator::{Cursor, Entry, ForcedUnlock, ListOptions, Operator, Page},
+    options::check_key,
 };
 
 #[async_trait]

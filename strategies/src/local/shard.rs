@@ -11,12 +11,15 @@ use smallvec::SmallVec;
 use tokio::sync::Notify;
 
 use crate::{
-    Clock, Drift, Error, Instant, Lock, LossCause, LossRegistry, Nonce, Owner,
+    clock::{Clock, Instant},
+    deadline::{Drift, not_held},
+    error::Error,
+    lock::{Lock, LossCause, Nonce, Owner},
     lock_table::{
         ClusterTime, Command, Effect, Grant, LockTable, PriorState, ProcessId, TableConfig,
         key_digest,
     },
-    not_held,
+    losses::LossRegistry,
     sync::{Mutex, MutexGuard},
     wait::whole_ms,
 };
@@ -186,8 +189,8 @@ impl Access<'_> {
     /// Ends a lease: of a watched lock, or of a grant that its call has not seen.
     fn lose(&mut self, key: &Arc<str>, nonce: Nonce, cause: LossCause, note: Option<Arc<str>>) {
         self.forget(nonce);
-        if self.notifications.losses.are_watched() {
-            // Whatever its token.
+        if !self.notifications.losses.is_empty() {
+            // `u64::MAX` matches any token of this nonce.
             let lost = Lock::new(key.clone(), nonce, u64::MAX, None);
             self.notifications.lost.push((lost, cause, note));
         }

@@ -12,9 +12,14 @@ use std::{
 use futures_util::FutureExt;
 
 use crate::{
-    BootClock, Clock, Error, Inspection, Instant, KeyedMutex, Local, Lock, LockOptions, LossCause,
-    MaxWait, Nonce, TokioClock,
+    clock::{BootClock, Clock, Instant, TokioClock},
+    error::Error,
+    local::Local,
+    lock::{Inspection, Lock, LossCause, Nonce},
     lock_table::{Known, Sizes, TableConfig},
+    max_wait::MaxWait,
+    mutex::KeyedMutex,
+    options::LockOptions,
 };
 
 const fn ms(ms: u64) -> Duration {

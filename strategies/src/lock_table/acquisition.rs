@@ -5,7 +5,10 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::command::{ClusterTime, LockRequest, ProcessId, Wait, shared_owner};
-use crate::{DURATION_MAX, Nonce, Owner};
+use crate::{
+    limits::DURATION_MAX,
+    lock::{Nonce, Owner},
+};
 
 /// The fields that a waiter and the holder it becomes share.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

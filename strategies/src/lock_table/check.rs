@@ -10,7 +10,7 @@ use super::{
     row::Row,
     table::LockTable,
 };
-use crate::Nonce;
+use crate::lock::Nonce;
 
 /// Tokens and positions beyond this were never granted: as many again would be left.
 const COUNTER_MAX: u64 = FIRST_TOKEN_MAX + (1 << 62);

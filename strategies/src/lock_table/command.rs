@@ -9,7 +9,7 @@ use std::{cell::RefCell, sync::Arc};
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::{Lock, Nonce, Owner};
+use crate::lock::{Lock, Nonce, Owner};
 
 /// Cluster time in milliseconds: the only clock that a lock table sees. Leaders stamp it into
 /// entries; it never goes back, and it says nothing about the wall clock.

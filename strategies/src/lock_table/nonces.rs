@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::command::{ClusterTime, Seen};
-use crate::Nonce;
+use crate::lock::Nonce;
 
 /// How many nonces one step forgets at most. A step after a long silence may find the whole memory
 /// outdated, and forgetting two million at once would take longer than an election timeout. Each

@@ -11,7 +11,7 @@ use super::{
     row::Row,
     table::{LockTable, Sizes},
 };
-use crate::{Inspection, Nonce};
+use crate::lock::{Inspection, Nonce};
 
 /// How many rows one scan looks at: a member's turn must stay short.
 const ROWS_PER_SCAN: usize = 10_000;

@@ -9,7 +9,7 @@ use super::{
     command::{ClusterTime, Grant},
     key::Key,
 };
-use crate::Nonce;
+use crate::lock::Nonce;
 
 /// One key that is held. A key without a holder has no row, and so no waiters.
 #[derive(Clone, Debug, PartialEq, Eq)]

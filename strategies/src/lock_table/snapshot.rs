@@ -15,7 +15,7 @@ use super::{
     row::{Hold, Row},
     table::LockTable,
 };
-use crate::Nonce;
+use crate::lock::Nonce;
 
 /// Why a snapshot was refused. Nothing of it was used.
 #[non_exhaustive]

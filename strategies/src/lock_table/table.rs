@@ -14,7 +14,7 @@ use super::{
     nonces::{Known, Nonces},
     row::{Hold, Row},
 };
-use crate::Nonce;
+use crate::lock::Nonce;
 
 /// Holders, waiters, and the nonces that ended lately: a pure state machine.
 ///

@@ -10,7 +10,7 @@ mod snapshot;
 use std::sync::Arc;
 
 use super::*;
-use crate::{Nonce, Owner};
+use crate::lock::{Nonce, Owner};
 
 const GROUP: u128 = 77;
 

@@ -15,13 +15,17 @@ use super::{
     ticks::Ticks,
 };
 use crate::{
-    Capabilities, Clock, DURATION_MAX, Drift, Error, Exclusion, Instant, MemberSizes, MemberStatus,
-    Order, Survives,
+    capabilities::{Capabilities, Exclusion, Order, Survives},
     client::{
         self,
         backend::{Failure, Profile},
         messages::{Command, Copies, Event},
     },
+    clock::{Clock, Instant},
+    deadline::Drift,
+    error::Error,
+    limits::DURATION_MAX,
+    status::{MemberSizes, MemberStatus},
 };
 
 /// How many frames one turn takes: enough to gather a batch, few enough to stay prompt.

@@ -24,7 +24,7 @@ use super::{
     timers::{Timer, Timers},
     wire::{Body, Forming, Standing},
 };
-use crate::{Instant, lock_table::TableConfig};
+use crate::{clock::Instant, lock_table::TableConfig};
 
 /// How often a process that is in no group says so.
 pub(super) const PRESENCE_EVERY: Duration = Duration::from_millis(50);

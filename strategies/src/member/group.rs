@@ -30,7 +30,7 @@ use super::{
     wire::{RaftMessage, encode},
 };
 use crate::{
-    Instant,
+    clock::Instant,
     lock_table::{Command, LockTable, TableConfig},
     random::mix,
 };

@@ -9,9 +9,10 @@ use super::{
     options::{MemberOptions, RunOptions},
 };
 use crate::{
-    Error, MemberSizes, UnavailableKind,
     client::{Client, Driver, check_runtime},
+    error::{Error, UnavailableKind},
     fork::unshared_random,
+    status::MemberSizes,
 };
 
 fn unavailable(error: ChannelError) -> Error {

@@ -6,8 +6,8 @@ use gaggle_channels::NodeName;
 
 use super::wire::Process;
 use crate::{
-    Owner,
     limits::HOST_BYTES_MAX,
+    lock::Owner,
     random::{Ids, mix},
 };
 

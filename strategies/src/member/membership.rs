@@ -9,7 +9,7 @@ use super::{
     peers::{FRESH, Peers},
     wire::Standing,
 };
-use crate::Instant;
+use crate::clock::Instant;
 
 /// The next change of members that the leader, the incarnation `me`, should propose. A lost member
 /// is replaced only by a process of its name: nothing else proves that it has ended.

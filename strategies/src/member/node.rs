@@ -31,8 +31,8 @@ use super::{
     wire::{self, Body, RaftMessage, Standing, Times},
 };
 use crate::{
-    Instant,
     client::messages::{Event, ServerState},
+    clock::Instant,
     lock_table::{Effect, ProcessId},
 };
 

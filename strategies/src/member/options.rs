@@ -10,8 +10,15 @@ use humantime::format_duration;
 
 use super::wire::Times;
 use crate::{
-    BootClock, CLUSTER_NAME_BYTES_MAX, Clock, DURATION_MAX, Drift, Error, MEMBERS_MAX, Owner,
-    client::busy_poll::BUSY_POLL_MAX, defaults, lock_table::TableConfig, options::check_span,
+    client::busy_poll::BUSY_POLL_MAX,
+    clock::{BootClock, Clock},
+    deadline::Drift,
+    defaults,
+    error::Error,
+    limits::{CLUSTER_NAME_BYTES_MAX, DURATION_MAX, MEMBERS_MAX},
+    lock::Owner,
+    lock_table::TableConfig,
+    options::check_span,
     wait::whole_ms,
 };
 

@@ -11,7 +11,7 @@ use std::{
 use gaggle_channels::NodeName;
 
 use super::wire::{Presence, Process, Standing, Times};
-use crate::Instant;
+use crate::clock::Instant;
 
 /// A process takes part in a forming, or is taken into a group, if it was heard within this long.
 pub(super) const FRESH: Duration = Duration::from_millis(500);

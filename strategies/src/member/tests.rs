@@ -14,12 +14,11 @@ mod frames;
 mod group;
 mod hand;
 mod incarnations;
-mod interleavings;
 mod lists;
 mod locking;
 mod pitfalls;
 mod rest;
-mod silent;
+pub(crate) mod silent;
 mod standing;
 mod time;
 mod trio;
@@ -67,7 +66,7 @@ fn frame(header: &Header<'_>, body: &Body) -> Vec<u8> {
 }
 
 /// A member with its driver, all of whose ids and jitter come from `seed`.
-fn seeded(
+pub(crate) fn seeded(
     channel: Arc<dyn Channel>,
     options: MemberOptions,
     seed: u64,

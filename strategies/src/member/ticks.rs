@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::Instant;
+use crate::clock::Instant;
 
 /// After a stall, the engine gets at most this many of the missed ticks, besides quiet ticks: a
 /// leader must not depose itself, nor a follower campaign, because its own process was paused.

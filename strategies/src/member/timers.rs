@@ -2,7 +2,7 @@
 //!
 //! They expire at a tick: a tick is the finest time of a member.
 
-use crate::Instant;
+use crate::clock::Instant;
 
 /// The timers of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, time::Duration};
 use bytes::Bytes;
 
 use super::wire::{Body, Chunk};
-use crate::Instant;
+use crate::clock::Instant;
 
 /// Pieces in flight to one peer: enough to fill a link, few enough for any queue.
 const WINDOW: u32 = 8;

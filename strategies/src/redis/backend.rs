@@ -21,12 +21,14 @@ use super::{
     waiters::Waiters,
 };
 use crate::{
-    Clock, Error, Instant, Nonce, UnavailableKind,
     client::{
         backend::{Backend as ClientBackend, Cause, Failure, Profile},
         earlier,
         messages::{Command, Copies, Event, Fate, Until},
     },
+    clock::{Clock, Instant},
+    error::{Error, UnavailableKind},
+    lock::Nonce,
     random::Ids,
 };
 

@@ -6,7 +6,7 @@ use gaggle_channels::internal::redis_error::{Attempt, NO_RESP3, is_passing, reas
 use humantime::format_duration;
 use redis::{RedisError, ServerError};
 
-use crate::{Instant, UnavailableKind, client::backend::Cause, printable::Printable};
+use crate::{client::backend::Cause, clock::Instant, error::UnavailableKind, printable::Printable};
 
 /// The oldest server whose `PEXPIRE` knows `GT` and `LT`.
 pub(super) const VERSION_MIN: u32 = 7;

@@ -8,9 +8,10 @@ use redis::{Client, ConnectionInfo, RedisConnectionInfo};
 use super::connect::Tls;
 use super::connect::{Place, Sentinels, Server};
 use crate::{
-    BootClock, Clock, Error,
     client::busy_poll::BUSY_POLL_MAX,
+    clock::{BootClock, Clock},
     defaults,
+    error::Error,
     options::{check_option, check_span},
 };
 

@@ -10,7 +10,10 @@ use std::{slice, sync::Arc, time::Duration};
 use redis::Value;
 
 use crate::{
-    DURATION_MAX, Inspection, Nonce, Owner, client::messages::Event, printable::is_unsafe,
+    client::messages::Event,
+    limits::DURATION_MAX,
+    lock::{Inspection, Nonce, Owner},
+    printable::is_unsafe,
 };
 
 /// Published to the process itself at the handshake, to check the right to publish.

@@ -7,11 +7,12 @@ use redis::Value;
 
 use super::error::{Refusal, server_reason};
 use crate::{
-    Nonce, UnavailableKind,
     client::{
         backend::Cause,
         messages::{Event, Fate, RequestId},
     },
+    error::UnavailableKind,
+    lock::Nonce,
 };
 
 /// Grants and extensions that wait for replicas, in their order, with losses to be repeated behind

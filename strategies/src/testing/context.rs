@@ -11,7 +11,12 @@ use tokio::{
 };
 
 use super::{Fixture, Lacking, Outcome};
-use crate::{Error, Inspection, KeyedMutex, Lock, LockOptions};
+use crate::{
+    error::Error,
+    lock::{Inspection, Lock},
+    mutex::KeyedMutex,
+    options::LockOptions,
+};
 
 /// A handle, as a case uses it.
 pub(super) type Handle = Arc<dyn KeyedMutex>;

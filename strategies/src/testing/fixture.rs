@@ -4,7 +4,7 @@ use std::{process::Command, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 
-use crate::KeyedMutex;
+use crate::mutex::KeyedMutex;
 
 /// How the suite reaches a strategy and its backend.
 ///

@@ -18,7 +18,11 @@ use super::{
     Fixture,
     context::{Context, Handle, LONG, Stop, Verdict, ensure, granted, unlocked},
 };
-use crate::{BootClock, Clock as _, LockOptions, Nonce};
+use crate::{
+    clock::{BootClock, Clock as _},
+    lock::Nonce,
+    options::LockOptions,
+};
 
 /// The order to a worker process, which [`Fixture::worker`]'s command inherits.
 const VARIABLE: &str = "GAGGLE_WORKER";

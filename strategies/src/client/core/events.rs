@@ -102,14 +102,11 @@ impl Core {
 
     /// The granting side has queued a LOCK.
     fn queued(&mut self, now: Instant, nonce: Nonce, holder_lease: Option<Duration>) {
-        let id = RequestId::Lock(nonce);
-        let Some(lease) = self.pending.get(id).map(|request| request.lock_call().lease) else {
-            return;
-        };
-        let longest = self.profile.check_every;
-        let check_after =
-            longest.map(|longest| check::interval(holder_lease, lease, longest, &mut self.rng));
-        self.pending.enqueued(now, id, check_after);
+        let Self { profile, rng, pending, .. } = self;
+        pending.enqueued(now, RequestId::Lock(nonce), |lease| {
+            let longest = profile.check_every?;
+            Some(check::interval(holder_lease, lease, longest, rng))
+        });
     }
 
     /// Too few replicas have a grant. A call that waits retries under another nonce, and has this

@@ -88,9 +88,16 @@ impl Pending {
         queue.set(request.due(), at);
     }
 
-    /// The granting side has queued this LOCK, which is checked after the interval, if at all.
-    pub(super) fn enqueued(&mut self, now: Instant, id: RequestId, check_after: Option<Duration>) {
+    /// The granting side has queued this LOCK. `check_after` returns when it is checked, if at all,
+    /// by the length of its lease.
+    pub(super) fn enqueued(
+        &mut self,
+        now: Instant,
+        id: RequestId,
+        check_after: impl FnOnce(Duration) -> Option<Duration>,
+    ) {
         let Some(request) = self.by_id.get_mut(&id) else { return };
+        let check_after = check_after(request.lock_call().lease);
         request.sends_mut().replied();
         if !request.is_queued() {
             self.sends.remove(request.due());

@@ -10,7 +10,7 @@ use super::{
     scripted::{Script, Scripted, obliging, open, silent},
     *,
 };
-use crate::{LockOptions, MaxWait, client::Client};
+use crate::{client::Client, max_wait::MaxWait, options::LockOptions};
 
 fn options(max_wait: impl Into<MaxWait>) -> LockOptions {
     LockOptions::default().duration(LEASE).max_wait(max_wait)

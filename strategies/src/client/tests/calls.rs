@@ -11,8 +11,10 @@ use super::{
     *,
 };
 use crate::{
-    Inspection, KEY_BYTES_MAX, LockOptions, LossCause,
     client::{Client, backend::Failure, check_runtime},
+    limits::KEY_BYTES_MAX,
+    lock::{Inspection, LossCause},
+    options::LockOptions,
 };
 
 const fn ms(ms: u64) -> Duration {

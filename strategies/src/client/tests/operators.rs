@@ -6,7 +6,7 @@ use super::{
     *,
 };
 use crate::{
-    Inspection,
+    lock::Inspection,
     operator::{Cursor, ForcedUnlock, ListOptions, Operator},
 };
 

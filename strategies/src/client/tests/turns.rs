@@ -19,8 +19,9 @@ use super::{
     *,
 };
 use crate::{
-    LockOptions, LossCause,
     client::{Client, SHORTEST_SLEEP},
+    lock::LossCause,
+    options::LockOptions,
 };
 
 const fn ms(ms: u64) -> Duration {

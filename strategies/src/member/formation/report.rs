@@ -10,7 +10,7 @@ use gaggle_channels::NodeName;
 
 use super::Formation;
 use crate::{
-    Instant,
+    clock::Instant,
     member::{
         options::listed,
         peers::{FRESH, Peers},

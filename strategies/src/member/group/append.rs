@@ -7,7 +7,9 @@ use raft::eraftpb::{Entry, Message, MessageType};
 
 use super::Group;
 use crate::{
-    DURATION_MAX, Drift, Instant,
+    clock::Instant,
+    deadline::Drift,
+    limits::DURATION_MAX,
     lock_table::{ClusterTime, Command, TableConfig},
     member::entry::Batch,
     wait::whole_ms,

@@ -14,7 +14,7 @@ use super::{
     Group, Invalid, LeaderClock, MemberChange, RaftMessage, StateRole, conf_change, encode,
 };
 use crate::{
-    Instant,
+    clock::Instant,
     lock_table::{ClusterTime, Effect, LockTable},
     member::entry::Stamped,
 };
@@ -269,9 +269,9 @@ mod tests {
 
     use super::*;
     use crate::{
-        MemberOptions, Nonce,
+        lock::Nonce,
         lock_table::{Command, LockRequest, ProcessId, Seen, TableConfig, Wait},
-        member::options::RunOptions,
+        member::{MemberOptions, options::RunOptions},
     };
 
     /// A member that joins, and was sent a snapshot with these bytes.

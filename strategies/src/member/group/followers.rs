@@ -6,7 +6,7 @@ use gaggle_channels::NodeName;
 use raft::{ProgressState, SnapshotStatus};
 
 use super::Group;
-use crate::{Instant, member::transfers::Transfers};
+use crate::{clock::Instant, member::transfers::Transfers};
 
 /// How long a peer may take to acknowledge a snapshot that was sent whole, before the leader probes
 /// again. The engine itself would wait indefinitely.

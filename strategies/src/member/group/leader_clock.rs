@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::{
-    Instant,
+    clock::Instant,
     lock_table::{ClusterTime, LockTable, TIME_MAX},
     wait::whole_ms,
 };
@@ -78,7 +78,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        Nonce,
+        lock::Nonce,
         lock_table::{Command, LockRequest, ProcessId, Seen, TableConfig, Wait},
     };
 

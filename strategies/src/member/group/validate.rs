@@ -10,7 +10,7 @@ use raft::{
     eraftpb::{ConfState, Message, MessageType},
 };
 
-use crate::{MEMBERS_MAX, member::log_store::VolatileLog};
+use crate::{limits::MEMBERS_MAX, member::log_store::VolatileLog};
 
 /// Why a peer's message was refused. The engine panics on what breaks its invariants; none of
 /// these reaches it.

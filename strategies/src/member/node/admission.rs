@@ -1,8 +1,7 @@
 //! Checks requests of other processes against the bounds, before anything is appended.
 
 use crate::{
-    KEY_BYTES_MAX, LABEL_BYTES_MAX, MAX_WAIT_MAX,
-    limits::HOST_BYTES_MAX,
+    limits::{HOST_BYTES_MAX, KEY_BYTES_MAX, LABEL_BYTES_MAX, MAX_WAIT_MAX},
     lock_table::{Command, Wait},
 };
 
@@ -39,7 +38,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        Nonce, Owner,
+        lock::{Nonce, Owner},
         lock_table::{LockRequest, ProcessId, Seen},
     };
 

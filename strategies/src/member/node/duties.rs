@@ -6,8 +6,8 @@ use gaggle_channels::NodeName;
 
 use super::{Body, Event, Group, Instant, Node, ProcessId, Timer};
 use crate::{
-    UnavailableKind,
     client::backend::Cause,
+    error::UnavailableKind,
     lock_table::{Command, TableConfig},
     member::{
         formation::{DIFFERENCE_EVERY, Difference, REPORT_EVERY},

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::{
-    Instant,
+    clock::Instant,
     member::timers::{Timer, Timers},
 };
 

@@ -6,11 +6,11 @@ use humantime::format_duration;
 
 use super::{Body, Event, Instant, Node, ProcessId, admission};
 use crate::{
-    UnavailableKind,
     client::{
         backend::Cause,
         messages::{Command as Request, Copies, Fate, Until},
     },
+    error::UnavailableKind,
     lock_table::{Command, Effect, Grant, LockRequest, PriorState, Refusal, Seen, Wait},
     wait::whole_ms,
 };

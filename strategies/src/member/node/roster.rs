@@ -8,7 +8,7 @@ use std::{
 use gaggle_channels::NodeName;
 
 use crate::{
-    Instant,
+    clock::Instant,
     member::{
         group::Group,
         timers::{Timer, Timers},

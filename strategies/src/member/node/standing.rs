@@ -3,7 +3,7 @@
 use gaggle_channels::NodeName;
 
 use super::{Body, Frame, Group, Instant, Node, PRESENCE_EVERY, Standing, Timer, wire};
-use crate::{MemberSizes, MemberStatus};
+use crate::status::{MemberSizes, MemberStatus};
 
 impl Node {
     /// Its place in the group.

@@ -8,9 +8,11 @@ use tokio::time::timeout;
 
 use super::{hand::Hand, turn::Alone};
 use crate::{
-    Clock, Instant, Lock, LockOptions, MemberOptions, Nonce,
     client::{mailbox::Mail, messages::Call},
-    member::{Member, Policy},
+    clock::{Clock, Instant},
+    lock::{Lock, Nonce},
+    member::{Member, MemberOptions, Policy},
+    options::LockOptions,
 };
 
 /// A leader must not depose itself, nor a follower campaign, because its own process stood still.

@@ -10,9 +10,12 @@ use super::{
     world::{World, name_of},
 };
 use crate::{
-    MemberOptions, Nonce,
+    lock::Nonce,
     lock_table::{Command, TableConfig},
-    member::wire::{self, Body, Chunk, Forming, Header, RaftMessage},
+    member::{
+        MemberOptions,
+        wire::{self, Body, Chunk, Forming, Header, RaftMessage},
+    },
 };
 
 /// Frames from a leader to a follower, made by hand.

@@ -8,7 +8,7 @@ use super::{
     FIVE, THREE, ready,
     world::{LEASE, World, name_of},
 };
-use crate::{MemberOptions, client::messages::Reply, lock_table::TableConfig};
+use crate::{client::messages::Reply, lock_table::TableConfig, member::MemberOptions};
 
 #[test]
 fn majority_elects_a_leader() {

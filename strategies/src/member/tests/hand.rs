@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{Clock, Instant};
+use crate::clock::{Clock, Instant};
 
 /// A clock that the test moves.
 #[derive(Debug, Default)]

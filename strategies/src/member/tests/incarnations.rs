@@ -4,8 +4,8 @@
 
 use super::{THREE, frame, header, ready, world::World};
 use crate::{
-    Nonce,
     client::messages::{Call, CallId, Reply, RequestId},
+    lock::Nonce,
     lock_table::{Command, LockRequest, ProcessId, Seen, Wait},
     member::wire::Body,
 };

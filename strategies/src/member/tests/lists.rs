@@ -11,8 +11,9 @@ use super::{
     world::{LEASE, World, name_of},
 };
 use crate::{
-    MemberOptions, Nonce,
     client::messages::{Call, LockCall, Reply, Until},
+    lock::Nonce,
+    member::MemberOptions,
 };
 
 const DIFFER: &str = "members differ in their set of names";

@@ -41,7 +41,7 @@ fn lock_ended_by_a_snapshot_is_lost() {
     assert!(world.lost.is_empty(), "it has not heard of it");
     world.heal();
     world.run(2_000);
-    assert_eq!(world.lost, [(follower.clone(), crate::Nonce::from_u128(1))]);
+    assert_eq!(world.lost, [(follower.clone(), crate::lock::Nonce::from_u128(1))]);
     world.must_unlock(&follower, "kept", 2);
 }
 

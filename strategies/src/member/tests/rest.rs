@@ -14,14 +14,15 @@ use gaggle_channels::{Channel, Hub};
 
 use super::{THREE, hand::Hand, seeded, world::name_of};
 use crate::{
-    Clock, Instant, Lock, MemberOptions, Nonce,
     client::{
         Driver,
         backend::Backend as _,
         mailbox::Mail,
         messages::{Call, LockCall, Until},
     },
-    member::{Member, backend::Backend, node::Node, options::HEARTBEAT},
+    clock::{Clock, Instant},
+    lock::{Lock, Nonce},
+    member::{Member, MemberOptions, backend::Backend, node::Node, options::HEARTBEAT},
 };
 
 struct Process {

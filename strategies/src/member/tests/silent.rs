@@ -7,9 +7,9 @@ use bytes::Bytes;
 use gaggle_channels::{Channel, ChannelError, Counters, NodeName, Received};
 
 /// Loses what is sent. `arrived` returns each arrival.
-pub(super) struct Silent<F> {
-    pub(super) name: NodeName,
-    pub(super) arrived: F,
+pub(crate) struct Silent<F> {
+    pub(crate) name: NodeName,
+    pub(crate) arrived: F,
 }
 
 #[async_trait]

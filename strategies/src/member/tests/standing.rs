@@ -4,9 +4,9 @@
 //! that reply to every challenge.
 
 use super::{THREE, frame, header, ready, world::World};
-use crate::{
+use crate::member::{
     MemberOptions,
-    member::wire::{self, Body, Presence, Standing},
+    wire::{self, Body, Presence, Standing},
 };
 
 /// The presences in flight from one process to another.

@@ -8,7 +8,12 @@ use super::{
     FIVE, THREE, ready,
     world::{LATENCY, LEASE, World},
 };
-use crate::{Drift, Instant, Lock, Nonce, client::messages::Reply, granted_deadline};
+use crate::{
+    client::messages::Reply,
+    clock::Instant,
+    deadline::{Drift, granted_deadline},
+    lock::{Lock, Nonce},
+};
 
 /// The local deadline of a grant.
 fn deadline(world: &World, call: u64) -> Instant {

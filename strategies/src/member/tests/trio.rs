@@ -7,9 +7,10 @@ use gaggle_channels::NodeName;
 use raft::eraftpb::Message;
 
 use crate::{
-    Instant, MemberOptions, Nonce, Owner,
+    clock::Instant,
+    lock::{Nonce, Owner},
     lock_table::{Command, Effect, LockRequest, ProcessId, Seen, Wait},
-    member::{group::Group, options::RunOptions, wire::RaftMessage},
+    member::{MemberOptions, group::Group, options::RunOptions, wire::RaftMessage},
 };
 
 /// Three groups; the first one leads.

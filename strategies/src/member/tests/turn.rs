@@ -13,10 +13,10 @@ use gaggle_channels::{NodeName, Received};
 
 use super::{frame, hand::Hand, header, seeded, silent::Silent};
 use crate::{
-    MemberOptions, Nonce,
     client::Driver,
+    lock::Nonce,
     lock_table::{Command, LockRequest, ProcessId, Seen, Wait},
-    member::{Member, backend::Backend, node::Node, wire::Body},
+    member::{Member, MemberOptions, backend::Backend, node::Node, wire::Body},
 };
 
 /// Frames that arrive, each with a pause of the process that goes before its arrival.

@@ -13,13 +13,15 @@ use std::{
 use gaggle_channels::NodeName;
 
 use crate::{
-    Instant, MemberOptions, MemberStatus, Nonce,
     client::{
         Core, earlier,
         messages::{CallId, Output, Reply},
     },
+    clock::Instant,
+    lock::Nonce,
     lock_table::{Grant, TableConfig},
     member::{
+        MemberOptions,
         backend::{Policy, profile},
         group::Group,
         node::{Frame, NameInUse, Node},
@@ -27,6 +29,7 @@ use crate::{
         wire::{self, Body},
     },
     random::mix,
+    status::MemberStatus,
 };
 
 const FRAME_LIMIT: usize = 64 * 1024;

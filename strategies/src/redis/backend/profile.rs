@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use super::super::options::{Queue, RedisOptions};
 use crate::{
-    Capabilities, DURATION_MAX, Drift, Exclusion, Order, Survives, client::backend::Profile,
+    capabilities::{Capabilities, Exclusion, Order, Survives},
+    client::backend::Profile,
+    deadline::Drift,
+    limits::DURATION_MAX,
 };
 
 /// Between two attempts where there is no queue: the numbers of Gaggle 1.x.

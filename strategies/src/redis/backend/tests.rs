@@ -217,7 +217,7 @@ fn lock(number: u128, until: Until) -> Command {
         key: "k".into(),
         lease: Duration::from_secs(5),
         until,
-        owner: Arc::new(crate::Owner::this_process(None)),
+        owner: Arc::new(crate::lock::Owner::this_process(None)),
         copies: false,
     }
 }

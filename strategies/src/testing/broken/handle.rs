@@ -19,10 +19,19 @@ use tokio::{
 
 use super::{Fault, Server};
 use crate::{
-    Capabilities, Clock, DURATION_MAX, DURATION_MIN, Drift, Error, Exclusion, Inspection, Instant,
-    KeyedMutex, Lock, LockOptions, LossRegistry, LossWatch, MAX_WAIT_MAX, MaxWait, Nonce, Operator,
-    Order, Survives, check_duration, check_key, check_request, defaults::REQUEST_TIMEOUT,
-    granted_deadline, not_held, wait_until,
+    capabilities::{Capabilities, Exclusion, Order, Survives},
+    clock::{Clock, Instant},
+    deadline::{Drift, granted_deadline, not_held},
+    defaults::REQUEST_TIMEOUT,
+    error::Error,
+    limits::{DURATION_MAX, DURATION_MIN, MAX_WAIT_MAX},
+    lock::{Inspection, Lock, Nonce},
+    losses::{LossRegistry, LossWatch},
+    max_wait::MaxWait,
+    mutex::KeyedMutex,
+    operator::Operator,
+    options::{LockOptions, check_duration, check_key, check_request},
+    wait::wait_until,
 };
 
 /// How late [`Fault::OverrunsMaxWait`] is; the original was, for a wait of 100 ms.

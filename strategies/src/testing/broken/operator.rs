@@ -4,7 +4,10 @@ use async_trait::async_trait;
 
 use super::{Fault, Handle};
 use crate::{
-    Error, ForcedUnlock, ListOptions, Lock, LossCause, Operator, Page, defaults::REQUEST_TIMEOUT,
+    defaults::REQUEST_TIMEOUT,
+    error::Error,
+    lock::{Lock, LossCause},
+    operator::{ForcedUnlock, ListOptions, Operator, Page},
 };
 
 #[async_trait]

@@ -12,7 +12,13 @@ use tokio::{
 };
 
 use super::Fault;
-use crate::{Clock, Inspection, KeyedMutex, Local, LossRegistry, TokioClock};
+use crate::{
+    clock::{Clock, TokioClock},
+    local::Local,
+    lock::Inspection,
+    losses::LossRegistry,
+    mutex::KeyedMutex,
+};
 
 /// The granting side: a [`Local`] that can be stopped and lose its memory.
 ///
@@ -130,7 +136,9 @@ impl Server {
             Some(Fault::OneLockForAll) => "all".to_owned(),
             Some(Fault::FoldsKeys) => key.trim().to_lowercase(),
             Some(Fault::ChecksNothing) if key.is_empty() => "empty".to_owned(),
-            Some(Fault::ChecksNothing) => key.chars().take(crate::KEY_BYTES_MAX / 4).collect(),
+            Some(Fault::ChecksNothing) => {
+                key.chars().take(crate::limits::KEY_BYTES_MAX / 4).collect()
+            }
             _ => key.to_owned(),
         }
     }

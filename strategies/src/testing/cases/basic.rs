@@ -5,7 +5,10 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    Error, Instant as Reading, Lock, LockOptions, Nonce, Owner,
+    clock::Instant as Reading,
+    error::Error,
+    lock::{Lock, Nonce, Owner},
+    options::LockOptions,
     testing::context::{
         Context, LONG, Verdict, at_once, ensure, given_up, granted, refused, remaining, took,
         unlocked,

@@ -3,7 +3,9 @@
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    Error, Lock, LockOptions,
+    error::Error,
+    lock::Lock,
+    options::LockOptions,
     testing::{
         context::{
             Context, Handle, LONG, Stop, Verdict, ensure, given_up, granted, patient, unlocked,

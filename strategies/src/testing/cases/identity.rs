@@ -1,7 +1,8 @@
 //! Cases 21 to 23: a nonce names one acquisition.
 
 use crate::{
-    Error, Lock, Nonce,
+    error::Error,
+    lock::{Lock, Nonce},
     testing::context::{Context, LONG, Verdict, ensure, patient, refused, unlocked},
 };
 

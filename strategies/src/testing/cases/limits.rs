@@ -9,8 +9,11 @@ use tokio::{
 };
 
 use crate::{
-    Error, KEY_BYTES_MAX, Lock, LockOptions,
     defaults::REQUEST_TIMEOUT,
+    error::Error,
+    limits::KEY_BYTES_MAX,
+    lock::Lock,
+    options::LockOptions,
     testing::context::{
         Context, Handle, LONG, Stop, Verdict, Waiter, at_once, ensure, give_back, granted, patient,
         refused, unlocked,

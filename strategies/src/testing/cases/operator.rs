@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use tokio::time::timeout;
 
 use crate::{
-    Error, ForcedUnlock, ListOptions, LossCause, Operator, Order,
+    capabilities::Order,
+    error::Error,
+    lock::LossCause,
+    operator::{ForcedUnlock, ListOptions, Operator},
     testing::context::{Context, Handle, LONG, Stop, Verdict, ensure, patient, refused, unlocked},
 };
 

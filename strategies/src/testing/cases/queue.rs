@@ -15,7 +15,7 @@ use tokio::{
 };
 
 use crate::{
-    Order,
+    capabilities::Order,
     testing::context::{
         Context, Handle, LONG, Stop, Verdict, ensure, give_back, granted, patient, unlocked,
     },

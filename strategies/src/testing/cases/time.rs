@@ -5,7 +5,11 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    DURATION_MAX, DURATION_MIN, Error, Lock, LockOptions, MAX_WAIT_MAX, MaxWait, Nonce,
+    error::Error,
+    limits::{DURATION_MAX, DURATION_MIN, MAX_WAIT_MAX},
+    lock::{Lock, Nonce},
+    max_wait::MaxWait,
+    options::LockOptions,
     testing::context::{
         Context, Handle, LONG, Stop, Verdict, ensure, given_up, granted, refused, remaining, took,
         unlocked,

@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use super::{LEASE, World};
 use crate::{
-    Lock, Nonce, Owner,
     client::messages::{Call, CallId, LockCall, Query, Reply, Until},
+    lock::{Lock, Nonce, Owner},
     lock_table::Grant,
 };
 

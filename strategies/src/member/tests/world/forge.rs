@@ -5,7 +5,7 @@ use raft::eraftpb::{Entry, EntryType, Message, MessageType, Snapshot};
 
 use super::bytes::Choices;
 use crate::{
-    Nonce,
+    lock::Nonce,
     lock_table::{
         ClusterTime, Command, LockRequest, LockTable, ProcessId, Seen, TableConfig, Wait,
     },

@@ -23,12 +23,18 @@ use futures_util::FutureExt;
 use gaggle_channels::NodeName;
 use shuttle::{future::block_on, sync::atomic::AtomicUsize, thread};
 
-use super::{seeded, silent::Silent};
+use super::{Driver, Turns};
 use crate::{
-    Clock, Error, Instant, Lock, LockOptions, MaxWait, MemberOptions,
-    client::{Driver, turns::Turns},
+    clock::{Clock, Instant},
+    error::Error,
+    lock::{Lock, Nonce},
     lock_table::Sizes,
-    member::{Member, backend::Backend},
+    max_wait::MaxWait,
+    member::{
+        Backend, Member, MemberOptions,
+        tests::{seeded, silent::Silent},
+    },
+    options::LockOptions,
     sync::{explore_times, found, switch},
 };
 
@@ -256,7 +262,7 @@ fn extend_revives_no_unlocked_lock() {
 fn driver_drop_ends_calls_and_holds() {
     explore_times(SCHEDULES, "driver_drop_ends_calls_and_holds", || {
         let (member, driver, _) = Alone::parts();
-        let held = Lock::new("k", crate::Nonce::from_u128(7), 1, None);
+        let held = Lock::new("k", Nonce::from_u128(7), 1, None);
         let callers = [false, true].map(|watches| {
             let (member, held) = (member.clone(), held.clone());
             thread::spawn(move || match watches {
