@@ -56,7 +56,7 @@ impl Names {
         }
     }
 
-    /// The end of a message about a stored value that is no lock: what an operator can do.
+    /// The end of a message about a stored value that is not a lock: the operator's remedy.
     pub(super) fn remedy(&self, key: &str) -> String {
         let name = self.lock(key);
         // As `redis-cli` reads it.

@@ -162,7 +162,7 @@ pub(super) fn inspected(value: Value) -> Read<Reply<Option<Inspection>>> {
     Ok(Reply { now, grants, result })
 }
 
-const FOREIGN: &str = "the stored value is no lock";
+const FOREIGN: &str = "the stored value is not a lock";
 
 /// The keys of a part of a scan, and the cursor of the next part, if there is one.
 pub(super) type Scanned = (Vec<Vec<u8>>, Option<Arc<str>>);
