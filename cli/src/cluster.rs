@@ -24,7 +24,7 @@ use crate::{
 pub(crate) enum StrategyName {
     /// A lock table in this process.
     Local,
-    /// One Redis.
+    /// A single Redis server.
     Redis,
     /// A replicated log of compare-and-set entries.
     Raft,
@@ -64,7 +64,7 @@ pub(super) struct RedisUrl(Result<Url, String>);
 pub(super) struct Cluster {
     /// The URL of each.
     pub(super) urls: Vec<String>,
-    /// Of the channel `tls`.
+    /// The secret file of the channel `tls`, which is deleted with the run.
     _secret: Option<Secret>,
 }
 

@@ -33,7 +33,7 @@ pub(super) struct Report<'a> {
 }
 
 impl Report<'_> {
-    /// What is printed to standard output.
+    /// The text for standard output.
     pub(super) fn output(&self) -> String {
         if self.args.json.as_deref() == Some("-") { self.json() } else { self.text() }
     }

@@ -185,7 +185,7 @@ fn why(program: &OsStr, error: &io::Error) -> String {
     }
 }
 
-/// The file of this name, by a search in `PATH` if it is no path.
+/// The file of this name, by a search in `PATH` if the name is not a path.
 fn file_of(program: &OsStr) -> Option<PathBuf> {
     let path = Path::new(program);
     if program.as_encoded_bytes().contains(&b'/') {

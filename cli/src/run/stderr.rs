@@ -31,7 +31,7 @@ impl Queue {
     }
 }
 
-/// Each write is queued whole. None fails: a standard error that is closed is no reason to end.
+/// Each write is queued whole. No write fails: a closed standard error does not end the program.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stderr;
 

@@ -132,7 +132,7 @@ impl Watchdog {
 pub(crate) fn run_watchdog() -> Result<ExitCode, Failure> {
     // Not the name of `gaggle run`, which `killall gaggle` then ends alone. At most 15 bytes.
     let _ = std::fs::write("/proc/self/comm", "gaggle-watchdog");
-    // The exit code is no report of a command.
+    // The exit code does not report on a command.
     watch().map_err(|error| Failure::new("the watchdog").because(&error).with_exit_code(WRONG_USE))
 }
 
