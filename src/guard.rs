@@ -48,8 +48,8 @@ use crate::{Section, keepalive::KeepAlive, lease::Lease};
 pub struct Guard {
     lease: Arc<Lease>,
     keepalive: Option<KeepAlive>,
-    /// It ends with the guard. The aborted task of the keep-alive can outlive the guard, and a
-    /// closing strategy unlocks every watched lock.
+    /// The watch ends with the guard, not with the keep-alive, whose aborted task can outlive the
+    /// guard. A closing strategy unlocks every watched lock.
     watch: LossWatch,
     /// Whether dropping unlocks.
     armed: bool,
