@@ -11,7 +11,7 @@ use super::{
 };
 use crate::Nonce;
 
-/// One key that is held. A key without a holder has no row, and so no waiters.
+/// The row of a held key. A key without a holder has no row, and so no waiters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Row {
     pub(super) holder: Hold,

@@ -24,7 +24,7 @@ pub enum SnapshotError {
     /// Not a snapshot, or cut off.
     #[error("snapshot does not decode")]
     Malformed(#[from] postcard::Error),
-    /// It decodes, but no table can be in this state.
+    /// The snapshot decodes, but no table can be in this state.
     #[error("snapshot contradicts itself: {0}")]
     Inconsistent(&'static str),
 }
