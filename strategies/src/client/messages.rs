@@ -53,7 +53,7 @@ pub enum Call {
         id: CallId,
         /// When the caller stops waiting.
         limit: Instant,
-        /// What is asked.
+        /// The query.
         query: Query,
     },
     /// A watch of this lock may have begun after its loss, which must be reported.
@@ -108,7 +108,7 @@ pub enum Query {
     },
     /// Asks for held keys that begin with `prefix`.
     Scan {
-        /// Where the previous part ended: a key or a cursor.
+        /// The end of the previous part: a key or a cursor.
         after: Option<Arc<str>>,
         /// What the keys begin with.
         prefix: Arc<str>,
@@ -120,11 +120,11 @@ pub enum Query {
 /// How long a LOCK waits in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
-    /// Not at all.
+    /// Does not wait.
     Now,
-    /// Until this time.
+    /// Waits until this time.
     At(Instant),
-    /// Indefinitely.
+    /// Waits indefinitely.
     Forever,
 }
 
@@ -161,7 +161,7 @@ pub enum Reply {
     Scanned {
         /// Some held keys.
         keys: Vec<Arc<str>>,
-        /// Where to continue, if there may be more.
+        /// The position at which to continue, if there may be more.
         next: Option<Arc<str>>,
     },
     /// The call ends with this error.
@@ -175,12 +175,12 @@ pub enum Output {
     Reply {
         /// The caller.
         id: CallId,
-        /// Its reply.
+        /// The reply to the call.
         reply: Reply,
     },
     /// An acquisition of this process can no longer be relied on.
     Lost {
-        /// The lock. Without a deadline, or past it, the lease has ended by itself.
+        /// The lock. Without a deadline, or past it, the lease has expired.
         lock: Lock,
         /// An operator or another process unlocked it: the process and the reason, if known.
         forced: Option<Arc<str>>,
@@ -239,7 +239,7 @@ pub enum Command {
         nonce: Nonce,
         /// The key that it holds.
         key: Arc<str>,
-        /// Its fencing token.
+        /// The fencing token.
         token: u64,
         /// The lease from the extension on.
         lease: Duration,
@@ -265,7 +265,7 @@ pub enum Command {
     Scan {
         /// The caller.
         id: CallId,
-        /// Where the previous part ended.
+        /// The end of the previous part.
         after: Option<Arc<str>>,
         /// What the keys begin with.
         prefix: Arc<str>,
@@ -322,7 +322,7 @@ pub enum Event {
         nonce: Nonce,
         /// The key.
         key: Arc<str>,
-        /// Its fencing token.
+        /// The fencing token.
         token: u64,
         /// From the request to the grant, by the granting side's clock (contract, rule 2).
         waited: Duration,
@@ -385,7 +385,7 @@ pub enum Event {
         id: CallId,
         /// Some held keys.
         keys: Vec<Arc<str>>,
-        /// Where to continue, if there may be more.
+        /// The position at which to continue, if there may be more.
         next: Option<Arc<str>>,
     },
     /// The acquisition holds the key, and is not granted before the granting side is safe enough.
@@ -406,7 +406,7 @@ pub enum Event {
     Limit {
         /// Names the refused acquisition.
         nonce: Nonce,
-        /// What is bounded.
+        /// The bounded resource.
         what: &'static str,
         /// The bound.
         limit: u64,
@@ -426,7 +426,7 @@ pub enum Event {
         nonce: Nonce,
         /// The key.
         key: Arc<str>,
-        /// Its fencing token.
+        /// The fencing token.
         token: u64,
         /// An operator did: the process and the reason.
         forced: Option<Arc<str>>,
@@ -436,7 +436,8 @@ pub enum Event {
         /// With a cause, calls that do not wait fail with it.
         cause: Option<Cause>,
     },
-    /// As [`Event::Down`], but [`Event::Up`] may follow soon: no call fails until its time is over.
+    /// Nothing can be sent, as after [`Event::Down`], but [`Event::Up`] may follow soon: no call
+    /// fails before its limit.
     Reconnecting {
         /// Why the connection was lost.
         cause: Cause,

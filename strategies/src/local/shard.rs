@@ -103,7 +103,7 @@ pub(super) fn shard_of(key: &str) -> usize {
     usize::try_from(mixed % SHARDS as u64).expect("a small number")
 }
 
-/// One shard.
+/// A shard: the lock table and the waiters of its keys.
 #[derive(Debug)]
 pub(super) struct Shard {
     pub(super) table: LockTable,
@@ -187,7 +187,7 @@ impl Access<'_> {
     fn lose(&mut self, key: &Arc<str>, nonce: Nonce, cause: LossCause, note: Option<Arc<str>>) {
         self.forget(nonce);
         if self.notifications.losses.are_watched() {
-            // Whatever its token.
+            // `u64::MAX` matches any token of this nonce.
             let lost = Lock::new(key.clone(), nonce, u64::MAX, None);
             self.notifications.lost.push((lost, cause, note));
         }

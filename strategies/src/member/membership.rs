@@ -7,7 +7,7 @@ use super::{
     entry::MemberChange,
     group::Group,
     peers::{FRESH, Peers},
-    wire::Standing,
+    wire::MembershipState,
 };
 use crate::Instant;
 
@@ -44,7 +44,8 @@ fn replace(me: u64, group: &Group) -> Option<MemberChange> {
 /// A fresh incarnation, of a member's name, that is in no group.
 fn learn(now: Instant, group: &Group, peers: &Peers) -> Option<MemberChange> {
     let mut newcomers = peers.iter().filter(|(name, peer)| {
-        let free = matches!(peer.standing, Some(Standing::Free | Standing::Resting));
+        let free =
+            matches!(peer.membership_state, Some(MembershipState::Free | MembershipState::Resting));
         let named = || group.roster().values().any(|member| member == *name);
         free && peer.is_fresh(now, FRESH) && named()
     });

@@ -74,7 +74,7 @@ impl From<ConnectionInfo> for RedisOptions {
     }
 }
 
-/// As from the [`ConnectionInfo`] of the client; no connection of it is used.
+/// The options of the client's [`ConnectionInfo`]; no connection of the client is used.
 impl From<&Client> for RedisOptions {
     fn from(client: &Client) -> Self {
         client.get_connection_info().clone().into()
@@ -246,7 +246,7 @@ impl RedisOptions {
     }
 
     /// Sets how many replicas must have acknowledged a grant, or an extension, before it is
-    /// reported: 0 to 100, 0 by default. If no more replicas than this can be promoted, a failover
+    /// reported: 0 to 100, 0 by default. If at most this many replicas can be promoted, a failover
     /// loses no lock that was reported; if more can, it can still lose some.
     ///
     /// A grant that too few replicas acknowledge is withdrawn after half of `request_timeout`, or

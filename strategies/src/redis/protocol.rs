@@ -54,12 +54,12 @@ impl Grant {
 /// The state of a nonce, as a POLL finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// It waits for a lease that ends after this time if it is not extended.
+    /// The nonce waits for a lease that ends after this time if it is not extended.
     Waiting {
         remaining: Duration,
     },
     Holds(Grant),
-    /// It was granted and its lease is over, or it was withdrawn.
+    /// The nonce was granted and its lease is over, or it was withdrawn.
     Ended,
     Unknown,
 }

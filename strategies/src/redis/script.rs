@@ -3,7 +3,7 @@
 
 use std::sync::LazyLock;
 
-/// One script: its text, and the hash by which the server knows it once it was loaded.
+/// A script: its text, and the hash by which the server knows it once it was loaded.
 #[derive(Debug)]
 pub(super) struct Script {
     text: String,

@@ -1,4 +1,4 @@
-//! One request to the granting side, until it is confirmed, refused, withdrawn or expired.
+//! A request to the granting side, until it is confirmed, refused, withdrawn or expired.
 
 use std::{sync::Arc, time::Duration};
 
@@ -61,7 +61,7 @@ pub(super) struct UnlockOp {
     lock: Lock,
     /// A copy of the nonce's LOCK may arrive after this: the granting side must remember it.
     copies: bool,
-    /// Until when it is repeated.
+    /// The time until which the UNLOCK is repeated.
     until: Instant,
     /// A force-unlock: the token that it ends, the process and the reason.
     forced: Option<(u64, Arc<str>)>,
@@ -309,7 +309,8 @@ impl LockOp {
         self.call.nonce
     }
 
-    /// Until when its withdrawal is repeated: past it, the lease that it would end is over.
+    /// The time until which the withdrawal is repeated: after it, the lease that it would end is
+    /// over.
     pub(super) fn withdrawn_by(&self, now: Instant) -> Instant {
         let end = match self.call.until {
             Until::Forever => now.after(FOREVER_GRACE),

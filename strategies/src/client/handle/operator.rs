@@ -30,7 +30,7 @@ impl<B: Backend> Operator for Client<B> {
         let ListOptions { prefix, limit, after } = options;
         // The inspections of a page are pending at once. It has less than twice its limit of keys.
         let limit = limit.min((self.profile.requests_max / 2).max(1));
-        // One scan can find a key twice.
+        // A scan can find a key twice.
         let mut keys = BTreeSet::new();
         let mut next = after.map(|cursor| cursor.0);
         for _ in 0..SCANS_PER_PAGE {

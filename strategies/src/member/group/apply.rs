@@ -134,7 +134,7 @@ impl Group {
     }
 
     fn install(&mut self, snapshot: &Snapshot, out: &mut Output) {
-        // The same bytes, not equal ones, if it is the one that was checked last.
+        // Pointers suffice: a snapshot that was checked last is the same bytes, not equal ones.
         let is_same = |bytes: &Bytes| bytes.as_ptr() == snapshot.data.as_ptr();
         (self.table, self.roster) = match self.checked.take() {
             Some((bytes, restored)) if is_same(&bytes) => restored,

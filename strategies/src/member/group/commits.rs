@@ -9,9 +9,9 @@ use super::{Group, Output, RaftMessage};
 use crate::lock_table::Effect;
 
 impl Group {
-    /// Of three voters two are a majority: an entry of the leader's own term (Raft §5.4.2) is
-    /// committed as soon as one other voter has it. That voter need not wait for the leader to
-    /// advertise the commit.
+    /// Commits an entry at once in a group of three, where two voters are a majority. An entry of
+    /// the leader's own term (Raft §5.4.2) is committed as soon as one other voter has it. That
+    /// voter need not wait for the leader to advertise the commit.
     pub(super) fn commit_at_once(&self, message: &mut Message) {
         let own = |last: &&Entry| last.term == message.term;
         let Some(last) = message.entries.last().filter(own) else { return };

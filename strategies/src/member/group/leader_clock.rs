@@ -57,7 +57,7 @@ impl LeaderClock {
     }
 
     fn due(&self, table: &LockTable) -> Option<ClusterTime> {
-        // A leader's first entry is a NOOP of its own: it commits what earlier terms left.
+        // A leader's first entry is a NOOP, which commits the entries of earlier terms.
         let Some(last) = self.last else { return Some(self.base) };
         let next = |every| last.after(whole_ms(every));
         // A lease that ends by the latest stamp ends when that entry is applied.
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(due(&stamped(&queue[..1])), Some(305), "no waiter");
     }
 
-    /// It ends when the entry with that stamp is applied.
+    /// The lease ends when the entry with that stamp is applied.
     #[test]
     fn lease_ended_by_a_stamp_needs_no_other() {
         let queue = [(5, lock(1, 300, Wait::No)), (6, lock(2, 300, Wait::Forever))];

@@ -32,11 +32,11 @@ pub(super) struct Outbox {
     bodies: BTreeMap<(NodeName, u64), Bodies>,
 }
 
-/// The encoded bodies for one receiver, one behind the other.
+/// The encoded bodies for one receiver, one after the other.
 #[derive(Debug)]
 struct Bodies {
     bytes: Vec<u8>,
-    /// Where each body ends.
+    /// The end of each body in `bytes`.
     ends: Vec<usize>,
 }
 

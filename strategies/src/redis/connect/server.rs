@@ -34,7 +34,7 @@ pub(in crate::redis) enum Place {
 #[derive(Clone, Debug, Default)]
 pub(in crate::redis) struct Tls {
     pub(in crate::redis) files: TlsFiles,
-    /// Of the server's certificate, if it is not the host.
+    /// The name in the server's certificate, if it is not the host.
     pub(in crate::redis) name: Option<String>,
 }
 
