@@ -58,8 +58,8 @@ pub enum Error {
         cause: Option<Box<dyn StdError + Send + Sync>>,
     },
 
-    /// The request was sent, and its reply did not come by the deadline, or was lost with its
-    /// connection: an unlock that is sent again then finds nothing.
+    /// The request was sent, and its reply did not come by the deadline or was lost with its
+    /// connection. An unlock that is sent again may then find nothing.
     ///
     /// *Did it take effect?* Perhaps; a lock was withdrawn, so that it lasts for at most one lease.
     /// *May I retry?* Yes: unlock and extend as they are, a lock as a new acquisition.
@@ -184,8 +184,8 @@ pub enum UnavailableKind {
     /// The server replied that it does not serve now: it is loading its data, busy, read-only or
     /// out of memory. Usually transient.
     Refused,
-    /// The service cannot serve until an operator changes something: a wrong password, a missing
-    /// right, a server that is too old or not a lock service, no tokio runtime.
+    /// An operator must change something: a wrong password, a missing right, a server that is too
+    /// old or not a lock service, no tokio runtime.
     Misconfigured,
 }
 

@@ -21,7 +21,7 @@ use crate::{
 /// - Waiters are granted in the order in which they queued, also across a change of leader.
 /// - Loss of less than half of the members (3 − 1, 5 − 2) leaves the locks in place. A member that
 ///   restarts replaces its old incarnation automatically.
-/// - Volatile: no disk. When fresh incarnations show that a majority has restarted, the survivors
+/// - Volatile: no disk. Fresh incarnations show when a majority has restarted. The survivors then
 ///   mark their locks lost, and all form a new group with an empty table and greater tokens.
 /// - Calls made before a leader exists wait within `max_wait`.
 ///

@@ -9,9 +9,9 @@ use crate::{Instant, fork::unshared_random, printable::Printable};
 /// Names one acquisition: a UUID, never a client, a thread or a task.
 ///
 /// A generated nonce is of version 7 (RFC 9562 §5.7): 48 bits of time and 74 random ones. A wrong
-/// clock does no harm. The time makes nonces of one moment neighbours in ordered tables: with
-/// random ones a hand-off among 100,000 waiters takes three times as long, because lookups miss the
-/// caches.
+/// clock does no harm. The time makes nonces of one moment neighbours in ordered tables. With
+/// random nonces, lookups miss the caches: a hand-off among 100,000 waiters takes three times as
+/// long.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Nonce(uuid::Uuid);

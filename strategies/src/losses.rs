@@ -83,8 +83,8 @@ impl Signal {
     }
 }
 
-/// Reports the loss of a lock before its deadline: the granting side no longer counts it as the
-/// holder, or the strategy left its group or was closed. It does not watch the deadline itself.
+/// Reports the loss of a lock before its deadline. The granting side no longer has the lock, or the
+/// strategy left its group or was closed. The deadline itself is not watched here.
 #[derive(Debug)]
 pub struct LossWatch {
     signal: Arc<Signal>,

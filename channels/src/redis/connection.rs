@@ -39,8 +39,8 @@ const BATCH: usize = 256;
 const RECONNECT: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 /// A connection that lasted this long resets the pause.
 const HELD: Duration = Duration::from_secs(3);
-/// After this long without a frame an empty publication to the node's own topic shows that the
-/// connection works, and that the server still lets this node publish.
+/// After this long without a frame, the node publishes an empty frame to its own topic. This tests
+/// the connection and the right to publish.
 const ALIVE_EVERY: Duration = Duration::from_secs(1);
 
 /// The server, as one node uses it.

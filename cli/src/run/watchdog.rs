@@ -1,5 +1,5 @@
-//! The watchdog of a command: a separate process, so that the command is dead by the deadline of
-//! its lock also when `gaggle run` is stopped or killed.
+//! The watchdog of a command: a separate process. It ends the command by the deadline of its lock
+//! even if `gaggle run` is stopped or killed.
 
 mod alarm;
 mod plan;

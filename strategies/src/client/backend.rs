@@ -28,8 +28,8 @@ use crate::{
 ///    none. The core submits nothing before the first `Up`, and nothing between a `Down` or
 ///    [`Event::Reconnecting`] and the next `Up`. `Down` may be repeated with a later cause. `Up`
 ///    may come without a `Down` before it, as after a change of leader.
-/// 2. When a connection is lost, each request that was submitted on it and has no reply is reported
-///    by one [`Event::Failed`], before the `Down` or `Reconnecting` of that loss. Its
+/// 2. When a connection is lost, each request without a reply that was submitted on it is reported
+///    by one [`Event::Failed`]. The `Down` or `Reconnecting` of that loss comes after. Its
 ///    [`Fate`](super::messages::Fate) is `Unsent` only if no byte of it can have left. A backend
 ///    whose profile has [`resend`](Profile::resend) may lose requests without an event: the core
 ///    retransmits them.
@@ -40,13 +40,13 @@ use crate::{
 ///    [`MissedEvents`](super::messages::ServerState::MissedEvents) the core checks every waiter and
 ///    every held lock; after [`Replaced`](super::messages::ServerState::Replaced) every lock is
 ///    lost, and every wait starts again.
-/// 5. Events of one acquisition come in the order in which they happened on the granting side. If
-///    its events and its replies arrive by separate queues whose order is unknown, a backend
-///    reports an [`Event::Lost`] before the replies of the turn, so that its cause is the first,
-///    and again behind them, because one of them may be older and grant the lock. The core ignores
-///    the repetition of a loss.
-/// 6. A request has one reply at most for each time that it was submitted. A `Granted` without a
-///    pending LOCK is that of a copy: the core frees the key, unless it knows the nonce, or was
+/// 5. Events of one acquisition come in the order in which they happened on the granting side.
+///    Events and replies may arrive by separate queues whose order is unknown. A backend then
+///    reports an [`Event::Lost`] twice. The report before the replies of the turn makes its cause
+///    the first. The report after them is needed because an older reply may grant the lock. The
+///    core ignores the repetition.
+/// 6. A request has at most one reply for each time that it was submitted. A `Granted` without a
+///    pending LOCK is that of a copy. The core then frees the key, unless it knows the nonce or was
 ///    granted a greater token.
 /// 7. `Queued` is followed by `Granted`, `Held`, `Ended`, `Forgotten` or `Lost` at some time, or,
 ///    where the profile has [`check_every`](Profile::check_every), by a reply to a check. Each

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use super::wire::encode_onto;
 use crate::lock_table::{ClusterTime, Command};
 
-/// The most commands of one entry: enough to make the cost of an entry small against theirs, and
-/// few enough to bound the size of a log by the number of its entries.
+/// The most commands of one entry. The cost of an entry is then small against theirs, and the
+/// number of entries still bounds the size of a log.
 const COMMANDS_MAX: usize = 16;
 
 /// Enough for sixteen commands with short keys. A buffer that grows costs the `fan` workload more

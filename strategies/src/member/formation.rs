@@ -1,9 +1,9 @@
 //! Forming a volatile group.
 //!
 //! Forming needs a pledge from every name, and a process pledges to one forming at a time. So two
-//! formings cannot both complete: each needs the pledge of the other's coordinator, who gives it
-//! only after abandoning its own forming, and not at all once its own group exists. A member of a
-//! group pledges to nothing until it has left the group, under a fresh incarnation.
+//! formings cannot both complete: each needs the pledge of the other's coordinator. A coordinator
+//! pledges only after it has abandoned its own forming, and never once its own group exists. A
+//! member of a group pledges only after it has left the group, under a fresh incarnation.
 
 mod report;
 #[cfg(test)]

@@ -237,9 +237,9 @@ impl Group {
         self.pin_election_timeout();
     }
 
-    /// How many of the engine's next ticks do nothing but count: those before a leader's next
-    /// heartbeat or check of its quorum, and those before a follower may miss its leader. A member
-    /// that sleeps longer cannot distinguish a silent leader from its own standstill.
+    /// How many of the engine's next ticks only count. A leader must act at its next heartbeat or
+    /// check of its quorum, a follower when it may miss its leader. A member that sleeps longer
+    /// cannot distinguish a silent leader from its own standstill.
     pub(super) fn quiet_ticks(&self) -> u32 {
         let raft = &self.raw.raft;
         let sends_snapshot = || raft.prs().iter().any(|(_, p)| p.state == ProgressState::Snapshot);

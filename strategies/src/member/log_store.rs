@@ -8,8 +8,8 @@ use raft::{
     util::limit_size,
 };
 
-/// The volatile log of one incarnation of a member: it lives and dies with its Raft id, so nothing
-/// that was promised under that id can be forgotten and promised again.
+/// The volatile log of one incarnation of a member. The log lives and dies with its Raft id, so
+/// nothing that was promised under that id can be forgotten and promised again.
 ///
 /// Snapshots are built when a follower needs one, not at every compaction: the engine asks,
 /// [`snapshot_wanted`](Self::snapshot_wanted) says so, the core provides.

@@ -1,9 +1,9 @@
 //! A process's whole consensus side, without I/O: forming, the group, and what it did.
 //!
-//! One turn: any number of [`receive`](Node::receive) and [`tick`](Node::tick), then rounds of
-//! [`flush`](Node::flush) and [`submit`](Node::submit) with a time read after the last request of
-//! the turn was taken, then [`end_turn`](Node::end_turn). Production's driver, the tests and a
-//! simulator run exactly this.
+//! A turn begins with any number of [`receive`](Node::receive) and [`tick`](Node::tick). Rounds of
+//! [`flush`](Node::flush) and [`submit`](Node::submit) follow, with a time read after the last
+//! request of the turn was taken. [`end_turn`](Node::end_turn) ends it. The driver, the tests and
+//! the simulator run exactly this.
 
 mod admission;
 mod duties;

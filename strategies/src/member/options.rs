@@ -153,7 +153,7 @@ impl MemberOptions {
         self
     }
 
-    /// Sets how long a process may be silent before its waiters are dropped: 3 s by default, and
+    /// Sets how long a process may be silent before its waiters are dropped: 3 s by default. It is
     /// never less than four heartbeats, because a member may send nothing between them.
     #[must_use]
     pub fn waiter_ttl(mut self, ttl: Duration) -> Self {
@@ -161,8 +161,8 @@ impl MemberOptions {
         self
     }
 
-    /// Admits leases that are held outside the processes of members: a [`Lock`](crate::Lock) that
-    /// was transferred to a process outside the members, for which a member extends and unlocks it.
+    /// Admits leases that are held outside the members: a [`Lock`](crate::Lock) that was
+    /// transferred to another process, for which a member extends and unlocks it.
     /// Each is of at most `lease`, 1 ms to 24 h. Longer ones are refused with
     /// [`Error::InvalidOptions`], also the default of 10 s where `lease` is shorter: extend them as
     /// needed. Off by default. Every member must have the same value: to shorten it, stop all

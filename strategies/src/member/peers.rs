@@ -20,8 +20,8 @@ const RIVAL_PATIENCE: Duration = Duration::from_millis(300);
 
 /// The other processes, by name, as this one knows them.
 ///
-/// Only a fresh incarnation proves that an old one has ended, and frames may come late, so an
-/// incarnation counts only once it has replied to a challenge of ours: then it runs now.
+/// Only a fresh incarnation proves that an old one has ended, and frames may come late. So an
+/// incarnation counts only once it has replied to a challenge of this process: then it runs now.
 #[derive(Debug, Default)]
 pub(super) struct Peers {
     by_name: BTreeMap<NodeName, Peer>,

@@ -163,8 +163,8 @@ impl RedisOptions {
         self
     }
 
-    /// Uses TLS with these files: the authorities that sign the server's certificate, by default
-    /// those of the system, and a certificate of one's own, by default none.
+    /// Uses TLS with these files: the authorities that sign the server's certificate, and a client
+    /// certificate. The defaults are the authorities of the system and no certificate.
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn tls(mut self, files: gaggle_channels::tls::TlsFiles) -> Self {
@@ -258,10 +258,10 @@ impl RedisOptions {
         self
     }
 
-    /// Sets how long the handle polls for a reply before it sleeps, if no other request is in
-    /// flight: 0 (never) to 1 ms, 100 µs by default. Waking an idle core often takes longer than a
-    /// Redis nearby needs. Other tasks of the runtime run in between. If replies are later, fewer
-    /// requests poll, down to one of 64.
+    /// Sets how long the handle polls for the reply to its only request before it sleeps: 0 (never)
+    /// to 1 ms, 100 µs by default. Waking an idle core often takes longer than a Redis nearby
+    /// needs. Other tasks of the runtime run in between. If replies are later, fewer requests poll,
+    /// down to one of 64.
     #[must_use]
     pub fn busy_poll(mut self, limit: Duration) -> Self {
         self.busy_poll = limit;

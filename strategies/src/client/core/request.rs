@@ -19,8 +19,8 @@ use crate::{
 /// granting side drops the waiter with its process.
 const FOREVER_GRACE: Duration = Duration::from_secs(3600);
 
-/// A request in the order in which those of one time are sent: unlocks first, since they make way
-/// for locks, and locks in the order of the calls.
+/// The order of requests that are due at the same time: unlocks first, since they free keys for
+/// locks, and locks in the order of the calls.
 pub(super) type Due = (CallId, RequestId);
 
 /// A caller that waits for the reply to a request.

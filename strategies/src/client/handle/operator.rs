@@ -101,8 +101,8 @@ impl<B: Backend> Client<B> {
         Ok((entries, unreadable))
     }
 
-    /// Sends a request that changes nothing through the log of a group, so that the inspection
-    /// after it sees every grant before it: a member inspects its own table.
+    /// Sends a request that changes nothing through the log of a group. A member inspects its own
+    /// table: the inspection after this request sees every grant before it.
     async fn catch_up(&self, key: &str, limit: Instant) -> Result<(), Error> {
         if !self.profile.capabilities.waits_for_leader {
             return Ok(());

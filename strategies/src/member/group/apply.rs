@@ -21,8 +21,8 @@ use crate::{
 
 /// The bytes of all entries beyond which a log is compacted.
 const LOG_BYTES_MAX: usize = 1 << 20;
-/// A leader keeps entries for receivers of snapshots up to this multiple of both limits: they have
-/// seconds to catch up, and a silent one costs bounded memory.
+/// A leader keeps entries for receivers of snapshots up to this multiple of both limits. Receivers
+/// have seconds to catch up, and a silent one costs bounded memory.
 const KEPT_LOGS: u64 = 32;
 
 /// The output of a group in one round.

@@ -1,5 +1,6 @@
-//! How members learn of a commit: by the append itself where two are a majority, by an
-//! advertisement of the leader if they wait for it, and by the next entry or heartbeat otherwise.
+//! How members learn of a commit. In a group where two are a majority, the append itself shows it.
+//! The leader advertises it to members that wait for it. Others learn it by the next entry or
+//! heartbeat.
 
 use std::mem;
 

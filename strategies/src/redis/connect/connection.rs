@@ -289,8 +289,8 @@ impl Connection {
         ConnectionError::unreachable_within(address, "no connection", self.limit())
     }
 
-    /// How long this attempt to connect may take. The first ones after a connection are given up
-    /// sooner: a server that hangs, or a network that has lost a part of one, needs a new one.
+    /// How long this attempt to connect may take. The first attempts after a connection are
+    /// shorter: only a new attempt helps against a server that hangs or a lost packet.
     fn limit(&self) -> Duration {
         let limit = self.options.connect_timeout;
         match self.was_up {
