@@ -125,7 +125,7 @@ pub(super) fn default_strategy(redis: Option<&RedisUrl>, names_channel: bool) ->
     if redis.is_some() && !names_channel { StrategyName::Redis } else { StrategyName::Gaggle }
 }
 
-/// Each value once, in the order of the first occurrences.
+/// The values without repetitions, in the order of the first occurrences.
 pub(super) fn distinct<T: Copy + PartialEq>(values: &[T]) -> Vec<T> {
     let mut distinct = Vec::new();
     for value in values {

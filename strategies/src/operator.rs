@@ -254,7 +254,7 @@ pub struct Entry {
 /// The outcome of a force-unlock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ForcedUnlock {
-    /// This grant was ended.
+    /// The force-unlock ended this grant.
     Unlocked(Inspection),
     /// No process held the key. Nothing changed.
     NotHeld,

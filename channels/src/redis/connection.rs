@@ -46,7 +46,7 @@ const ALIVE_EVERY: Duration = Duration::from_secs(1);
 /// The server, as one node uses it.
 pub(super) struct Server {
     info: ConnectionInfo,
-    /// For errors and events.
+    /// The address in errors and events.
     address: String,
     look_ups: LookUps,
     pub(super) topics: Topics,
@@ -55,7 +55,7 @@ pub(super) struct Server {
 /// A subscribed connection, and the frames to publish on it.
 pub(super) struct Connection {
     subscribed: Subscribed,
-    /// Each with its size in the queue.
+    /// The publications, each with its size in the queue.
     frames: mpsc::Receiver<(Cmd, usize)>,
     queued_bytes: Arc<AtomicUsize>,
 }

@@ -30,7 +30,7 @@ const PKCS8: [u8; 16] = [0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4
 /// The end of the year 9999, after which a certificate cannot be valid.
 const LAST_SECOND: u64 = 253_402_300_799;
 
-/// From when and until when a certificate is valid, in seconds since 1970.
+/// The period in which a certificate is valid, in seconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validity {
     /// The first second of the period, in Unix time.
@@ -40,7 +40,7 @@ pub struct Validity {
 }
 
 impl Validity {
-    /// From an hour ago, for clocks that are late, for `days`.
+    /// The period from an hour ago, for clocks that are late, to `days` from now.
     #[must_use]
     pub fn days(days: u32) -> Self {
         let now = UnixTime::now().as_secs();

@@ -24,7 +24,7 @@ use crate::{
 pub(super) struct Report<'a> {
     pub(super) args: &'a Args,
     pub(super) plan: &'a Plan<'a>,
-    /// By workload, the best first.
+    /// The rows by workload, the best first.
     pub(super) rows: &'a [Row],
     /// The share of the machine that other programs used.
     pub(super) busy_share: f64,

@@ -36,12 +36,12 @@ const NOT_STARTED: End = End::Lost((Fate::NotStarted, None));
 
 /// How the command ended.
 pub(super) enum End {
-    /// With this exit code.
+    /// The command ended with this exit code.
     Code(u8),
-    /// With this exit code, before it started.
+    /// The run ends with this exit code, and the command never started.
     NotStarted(u8),
-    /// With this exit code if the lock was held, but processes of it could not be ended. A loss
-    /// that was reported is left out.
+    /// The command ended, but processes of it could not be ended. `code` is its exit code if the
+    /// lock was held. A loss that was reported is left out.
     Survived { code: Option<u8>, loss: Option<Loss> },
     /// The command was ended, or ran on without the lock.
     Lost(Loss),

@@ -128,7 +128,7 @@ impl Watchdog {
     }
 }
 
-/// In the watchdog: watches until the command has ended.
+/// Watches until the command has ended, in the process of the watchdog.
 pub(crate) fn run_watchdog() -> Result<ExitCode, Failure> {
     // Not the name of `gaggle run`, which `killall gaggle` then ends alone. At most 15 bytes.
     let _ = std::fs::write("/proc/self/comm", "gaggle-watchdog");

@@ -140,7 +140,7 @@ pub struct Profile {
     pub requests_max: usize,
     /// How far the clock rates of the two sides may differ.
     pub drift: Drift,
-    /// For how long the driver polls before it sleeps.
+    /// How long the driver polls before it sleeps.
     pub busy_poll: Duration,
 }
 

@@ -135,7 +135,7 @@ pub enum Reply {
     Granted {
         /// The lock, with its local deadline.
         lock: Lock,
-        /// By which the caller takes it.
+        /// The handle by which the caller takes the lock.
         delivery: Delivery,
     },
     /// Another acquisition holds the key, and this one is not queued.
@@ -306,7 +306,7 @@ impl Command {
 /// Whether a command that was submitted may reach the granting side more than once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Copies {
-    /// Once at most.
+    /// At most one copy arrives.
     One,
     /// The channel may repeat it.
     Many,
@@ -324,9 +324,9 @@ pub enum Event {
         key: Arc<str>,
         /// The fencing token.
         token: u64,
-        /// From the request to the grant, by the granting side's clock (contract, rule 2).
+        /// The time from the request to the grant, by the granting side's clock (contract, rule 2).
         waited: Duration,
-        /// From the grant on; or its rest at a repeated request.
+        /// The lease from the grant on, or its rest at a repeated request.
         lease: Duration,
     },
     /// The acquisition waits in the queue.
@@ -433,7 +433,7 @@ pub enum Event {
     },
     /// Nothing can be sent until [`Event::Up`].
     Down {
-        /// With a cause, calls that do not wait fail with it.
+        /// The cause with which calls that do not wait fail; `None` fails none.
         cause: Option<Cause>,
     },
     /// Nothing can be sent, as after [`Event::Down`], but [`Event::Up`] may follow soon: no call
@@ -463,10 +463,10 @@ pub enum Fate {
 /// How much a granting side may have forgotten while it was unreachable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerState {
-    /// Nothing, but replies may be lost in transit.
+    /// The granting side has forgotten nothing, but replies may be lost in transit.
     Same,
     /// Replies and events may be lost in transit, and locks may be forgotten: all are checked.
     MissedEvents,
-    /// Everything: this is another granting side.
+    /// The granting side is another one, which knows nothing of the earlier one's locks.
     Replaced,
 }

@@ -214,7 +214,7 @@ impl Access<'_> {
 struct Notifications<'a> {
     losses: &'a LossRegistry,
     woken: SmallVec<[Arc<Notify>; 2]>,
-    /// Each has its cause, and the process and reason of a force-unlock.
+    /// The lost locks, each with its cause, and the process and reason of a force-unlock.
     lost: Vec<(Lock, LossCause, Option<Arc<str>>)>,
 }
 

@@ -89,9 +89,9 @@ pub struct LockRequest {
 /// How long a LOCK queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Wait {
-    /// Not at all: refused if the key is held.
+    /// The LOCK does not queue: it is refused if the key is held.
     No,
-    /// This many milliseconds from the command's own stamp.
+    /// The LOCK queues for this many milliseconds from the command's stamp.
     Ms(u64),
     /// The waiter has no deadline.
     Forever,

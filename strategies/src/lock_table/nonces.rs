@@ -76,7 +76,7 @@ impl Nonces {
         }
     }
 
-    /// From when on the oldest remembered nonce may be forgotten.
+    /// The time from which on the oldest remembered nonce may be forgotten.
     pub(super) fn next_forget(&self, memory_ms: u64) -> Option<ClusterTime> {
         self.ended.front().map(|(at, _)| at.after(memory_ms).after(1))
     }

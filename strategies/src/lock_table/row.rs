@@ -15,7 +15,7 @@ use crate::Nonce;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Row {
     pub(super) holder: Hold,
-    /// By the positions of the acquisitions, which is the order of arrival.
+    /// The waiters by their positions, which is the order of arrival.
     pub(super) queue: BTreeMap<u64, Waiter>,
 }
 

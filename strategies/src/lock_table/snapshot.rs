@@ -21,7 +21,7 @@ use crate::Nonce;
 #[non_exhaustive]
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
-    /// Not a snapshot, or cut off.
+    /// The bytes are not a snapshot, or are cut off.
     #[error("snapshot does not decode")]
     Malformed(#[from] postcard::Error),
     /// The snapshot decodes, but no table can be in this state.

@@ -46,8 +46,8 @@ impl VolatileLog {
         &self.conf_state
     }
 
-    /// Also drops a snapshot of the former configuration: a follower that it does not name would
-    /// refuse it, and be sent it again indefinitely.
+    /// Sets the configuration, and drops a snapshot of the former one. A follower that the snapshot
+    /// does not name would refuse it, and be sent it again indefinitely.
     pub(super) fn set_conf_state(&mut self, conf_state: ConfState) {
         self.conf_state = conf_state;
         self.snapshot = None;

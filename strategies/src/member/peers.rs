@@ -15,7 +15,7 @@ use crate::Instant;
 
 /// A process takes part in a forming, or is taken into a group, if it was heard within this long.
 pub(super) const FRESH: Duration = Duration::from_millis(500);
-/// For this long the known incarnation of a name may reply, before another process takes the name.
+/// How long the known incarnation of a name may reply before another process takes the name.
 const RIVAL_PATIENCE: Duration = Duration::from_millis(300);
 
 /// The other processes, by name, as this one knows them.

@@ -67,7 +67,7 @@ pub(super) struct Presence {
     pub(super) membership_state: MembershipState,
     /// The greatest fencing token that this process ever saw granted.
     pub(super) last_token: u64,
-    /// To be echoed: proves that the reply is younger than the challenge.
+    /// The challenge, which the receiver echoes: that proves that the reply is younger.
     pub(super) challenge: u64,
     /// The latest challenge seen from the receiver.
     pub(super) echo: u64,
@@ -120,9 +120,9 @@ impl std::fmt::Display for Process {
 /// Whether a process is free, pledged, joining or a voter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum MembershipState {
-    /// In no group, and free to pledge.
+    /// The process has no group, and may pledge.
     Free,
-    /// In no group, and not yet free to pledge (it has just resigned).
+    /// The process has no group, and may not pledge yet: it has just resigned.
     Resting,
     /// Pledged to a forming.
     Pledged,

@@ -30,7 +30,7 @@ script!(POLL, "poll.lua");
 script!(INSPECT, "inspect.lua");
 script!(MARK, "mark.lua");
 
-/// All of them, to be loaded when a connection is first made.
+/// All scripts, which each new connection loads.
 pub(super) fn all() -> [&'static Script; 6] {
     [&LOCK, &UNLOCK, &EXTEND, &POLL, &INSPECT, &MARK]
 }

@@ -15,7 +15,7 @@ use crate::{
     lock::{Lock, Nonce},
 };
 
-/// For how long the withdrawal of an unbounded wait is repeated beyond its lease: after that, the
+/// How long the withdrawal of an unbounded wait is repeated beyond its lease: after that, the
 /// granting side drops the waiter with its process.
 const FOREVER_GRACE: Duration = Duration::from_secs(3600);
 
@@ -33,7 +33,7 @@ pub(super) struct Request {
     sends: Sends,
     /// When it is sent, or checked once it is queued.
     due: Timer<Due>,
-    /// Each with the time at which it stops waiting.
+    /// The callers, each with the time at which it stops waiting.
     callers: SmallVec<[Timer<Caller>; 1]>,
 }
 

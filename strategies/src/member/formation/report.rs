@@ -115,7 +115,7 @@ impl Formation {
         has_changed.then_some(reason)
     }
 
-    /// Nothing is missing now.
+    /// Forgets the last report, once nothing is missing.
     pub(in crate::member) fn forget_report(&mut self) {
         self.reports.reported = None;
     }

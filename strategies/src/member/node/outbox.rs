@@ -75,7 +75,7 @@ impl Outbox {
         self.bodies.clear();
     }
 
-    /// Nothing is sent to an incarnation of unknown name: the engine will send again.
+    /// Posts a body, unless the incarnation's name is unknown: the engine will send again.
     pub(super) fn post(&mut self, incarnation: u64, body: &Body) {
         if let Some(name) = self.name_of(incarnation).cloned() {
             self.put(name, incarnation, body);

@@ -26,7 +26,7 @@ pub(in crate::redis) struct Handshake {
     pub(in crate::redis) allow_eviction: bool,
     /// Whether `WAIT` is used.
     pub(in crate::redis) waits: bool,
-    /// In a Cluster: a key without a use, which the server must be able to write.
+    /// An unused key that the server must be able to write, in a Cluster.
     pub(in crate::redis) key: Option<String>,
 }
 

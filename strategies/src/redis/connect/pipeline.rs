@@ -48,8 +48,8 @@ type Reply = Pin<Box<dyn Future<Output = RedisResult<Value>> + Send>>;
 pub(super) struct Pipeline {
     connection: MultiplexedConnection,
     driver: Driver,
-    /// In the order of their sends, and so of their replies. The first `handed` were given to the
-    /// library.
+    /// The requests in the order of their sends, and so of their replies. The first `handed` were
+    /// given to the library.
     requests: VecDeque<(Request, Reply)>,
     handed: usize,
     replies: Vec<Replied>,
