@@ -112,7 +112,7 @@ impl Victim<'_> {
         choices.near(known)
     }
 
-    /// One of the kinds that travel.
+    /// A message of a kind that members send each other.
     fn message(&self, choices: &mut Choices<'_>) -> Option<RaftMessage> {
         use MessageType as T;
         const KINDS: [MessageType; 10] = [
@@ -211,7 +211,7 @@ impl Victim<'_> {
         }
         snapshot.data = match (self.table, choices.below(4)) {
             (_, 0) | (None, _) => Bytes::copy_from_slice(choices.slice()),
-            // As the group's state is laid out: the table's bytes, then the roster.
+            // The layout of a group's state: the table's bytes, then the roster.
             (Some(table), _) => encode(&(table.snapshot(), roster)).into(),
         };
         snapshot
