@@ -71,7 +71,7 @@ impl Acquire {
         self
     }
 
-    /// Takes the key only if it is free now: one attempt, whatever `max_wait` says.
+    /// Takes the key only if it is free now: one attempt, which ignores `max_wait`.
     ///
     /// ```
     /// use gaggle::{Error, LockOptions};

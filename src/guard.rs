@@ -40,16 +40,17 @@ use crate::{Section, keepalive::KeepAlive, lease::Lease};
 /// Dropping sends the unlock before it returns: at the end of a scope, by `?`, by a panic, and as
 /// the program ends. It waits for no reply, never panics and needs no runtime. The runtime in which
 /// the strategy was opened must still exist. [`unlock`](Self::unlock) also reports whether the
-/// unlock arrived. Without a connection or that runtime, the lease's end frees the key. So it does
-/// for a guard in a spawned task that the runtime drops after the driver, and for a member on the
-/// pub/sub of a Redis, which sends by a task. If a leader ends, the others first elect another one.
+/// unlock arrived. Without a connection or that runtime, the lease's end frees the key. The same
+/// holds for a guard in a spawned task that the runtime drops after the driver. It also holds for a
+/// member on the pub/sub of a Redis, which sends by a task. If a leader ends, the others first
+/// elect another one.
 #[must_use = "if unused the key is unlocked at once"]
 #[clippy::has_significant_drop]
 pub struct Guard {
     lease: Arc<Lease>,
     keepalive: Option<KeepAlive>,
-    /// It ends with the guard. The aborted task of the keep-alive can outlive the guard, and a
-    /// closing strategy unlocks every watched lock.
+    /// The watch ends with the guard, not with the keep-alive, whose aborted task can outlive the
+    /// guard. A closing strategy unlocks every watched lock.
     watch: LossWatch,
     /// Whether dropping unlocks.
     armed: bool,
@@ -115,8 +116,8 @@ impl Guard {
         !self.remaining().is_zero()
     }
 
-    /// Completes when the lease can no longer be relied on: at the local deadline, which needs no
-    /// network, or earlier when the strategy or the keep-alive learns of a loss.
+    /// Completes when the lease can no longer be relied on: at the local deadline, without any
+    /// network, or earlier when the strategy or keep-alive learns of a loss.
     ///
     /// An extension moves the deadline, also for a future that already waits. After a suspension of
     /// the machine, an expired deadline is noticed within a second of waking.

@@ -110,8 +110,8 @@ fn is_final(error: &Error) -> bool {
     !matches!(error, Error::Unavailable { .. } | Error::Unknown | Error::Limit { .. })
 }
 
-/// The pause after this many failures in a row. It doubles up to a bound, and is shortened by up to
-/// a half at random, so that the guards of one process do not retry in step.
+/// The pause after this many failures in a row. It doubles up to a bound. Jitter shortens it by up
+/// to a half, so that the guards of one process do not retry in step.
 fn pause_after(failures: u32, duration: Duration) -> Duration {
     let doubled = (duration / FIRST_PAUSE_PARTS).saturating_mul(1 << (failures - 1).min(16));
     let pause = doubled.min(duration / LONGEST_PAUSE_PARTS).max(DURATION_MIN);

@@ -62,7 +62,7 @@ impl Lease {
         Self { mutex, clock, watch, state, held, opener, changed: Notify::new() }
     }
 
-    /// Whether this process is a fork of the one that holds the lock.
+    /// Whether this process is a fork of the lock's holder.
     pub(crate) fn is_copy(&self) -> bool {
         self.opener.is_some_and(|opener| !opener.is_this_process())
     }
@@ -109,7 +109,7 @@ impl Lease {
             return state;
         }
         let lock = state.lock.clone();
-        // Without the mutex: recorders, subscribers and wakers are foreign code.
+        // Recorders, subscribers and wakers are foreign code: they run after the mutex is released.
         drop(state);
         metrics::lost(cause);
         self.changed.notify_waiters();
@@ -197,8 +197,8 @@ impl Lease {
         self.state().extend_at = extend_at;
     }
 
-    /// Warns if the keep-alive has not run in time: only a blocked runtime, or one that was
-    /// suspended, runs it late.
+    /// Warns if the keep-alive has not run in time: only a blocked or suspended runtime runs it
+    /// late.
     pub(crate) fn report_blocked(&self) {
         let now = self.clock.now();
         let state = self.state();
@@ -206,7 +206,7 @@ impl Lease {
         let late = now.since(at);
         if late > (lease / LATE_PARTS).max(LATE_LEAST) {
             let lock = state.lock.clone();
-            // Without the mutex: a subscriber is foreign code.
+            // A subscriber is foreign code: it runs after the mutex is released.
             drop(state);
             let (key, token) = (lock.key(), lock.fencing_token());
             let late = format_duration(Duration::from_millis(whole_ms(late)));

@@ -208,7 +208,7 @@ impl Locker {
         Ok(Guard::new(Arc::clone(&self.mutex), lock))
     }
 
-    /// The holder of `key`, if there is one: a moment's view, for people.
+    /// The holder of `key`, if there is one: a snapshot for diagnostics.
     ///
     /// # Errors, cancel safety
     ///

@@ -46,8 +46,8 @@ impl Stopwatch {
     pub(crate) fn released(&self, _: &dyn Clock) {}
 }
 
-/// Creates the counters of a `Locker` at zero: from the first value of a series Prometheus computes
-/// no increase, and an alert would miss a process's first loss.
+/// Creates the counters of a `Locker` at zero. Prometheus computes no increase from the first value
+/// of a series, so an alert would otherwise miss a process's first loss.
 pub(crate) fn create() {
     const REASONS: [&str; 8] =
         ["timed_out", "held", "unavailable", "unknown", "closed", "failed", "limit", "invalid"];

@@ -78,7 +78,7 @@ use crate::Locker;
 /// | `heartbeat` | `50ms` | how often a leader sends a heartbeat, 5 ms to 1 s |
 /// | `election_timeout` | `150ms..300ms` | wait for a leader: min 3 heartbeats, max one more |
 /// | `request_timeout` | `1s` | how long unlock, extend and `try_now` wait for a reply |
-/// | `outside_max` | none | longest lease of a lock transferred to a process that is no member |
+/// | `outside_max` | none | longest lease of a lock transferred to a process outside the members |
 ///
 /// With `outside_max`, which is the same at each member, a new group grants nothing for that long.
 /// [`parse_duration`] has the form of durations. The Redis of a channel is reached in plain text.
@@ -90,9 +90,9 @@ use crate::Locker;
 ///
 /// The task of a Redis handle or a member runs on the tokio runtime on which `open` is polled,
 /// which needs I/O and time. The [`Locker`] can be called from other runtimes, and serves as long
-/// as the first one runs, in the same process: a fork opens a handle of its own. `local:` and
-/// `noop:` have no task and need no runtime to open. `auto_extend` needs a tokio runtime. All other
-/// waits work in any executor.
+/// as the first one runs, in the same process: a fork opens another handle. `local:` and `noop:`
+/// have no task and need no runtime to open. `auto_extend` needs a tokio runtime. All other waits
+/// work in any executor.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]

@@ -314,7 +314,7 @@ async fn sentinels_get_their_own_login() {
     });
     let login_of = "sentinel_user=she&sentinel_password=s3cr";
     let opened = open(&format!("redis+sentinel://me:p4ss@127.0.0.1:{port}/main?{login_of}")).await;
-    assert!(opened.is_err(), "that is no Sentinel");
+    assert!(opened.is_err(), "a server that is not a Sentinel");
     let login = login.join().unwrap();
     assert!(login.contains("AUTH\r\n$3\r\nshe\r\n$4\r\ns3cr\r\n"), "{login:?}");
     assert!(!login.contains("p4ss"), "{login:?}");

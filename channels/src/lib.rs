@@ -121,7 +121,7 @@ pub enum Received {
 }
 
 impl Received {
-    /// Its size in a queue.
+    /// The size in a queue.
     fn bytes(&self) -> usize {
         match self {
             Self::Frame { frame, .. } => frame.len(),
@@ -208,7 +208,7 @@ pub trait Channel: Send + Sync + 'static {
     /// task, socket or thread stays behind. Disconnecting twice is not an error.
     async fn disconnect(&self);
 
-    /// Queues `frame` for `to` and returns at once. `Ok` is no promise of delivery.
+    /// Queues `frame` for `to` and returns at once. `Ok` does not promise delivery.
     ///
     /// # Errors
     ///
@@ -224,20 +224,20 @@ pub trait Channel: Send + Sync + 'static {
     /// Dropping the future loses nothing. One task at a time may wait.
     async fn receive(&self) -> Option<Received>;
 
-    /// As [`receive`](Self::receive) without waiting: for gathering a batch after it.
+    /// The next event, as of [`receive`](Self::receive), if one has arrived: for gathering a batch.
     fn try_receive(&self) -> Option<Received>;
 
     /// How much it has moved and dropped so far.
     fn counters(&self) -> Counters;
 
-    /// The address that this node listens on, once connected, with the port chosen for port 0: for
-    /// people, who find a node by it. `None` where nodes have no addresses.
+    /// The address that this node listens on, once connected, with the port chosen for port 0. For
+    /// diagnostics only. `None` where nodes have no addresses.
     fn address(&self) -> Option<SocketAddr> {
         None
     }
 
-    /// Why peers are not connected, as far as this node knows: for people. A channel that connects
-    /// to no peer by itself knows nothing.
+    /// Why peers are not connected, as far as this node knows: for diagnostics. Empty for a channel
+    /// that does not connect to peers directly.
     fn failures(&self) -> BTreeMap<NodeName, String> {
         BTreeMap::new()
     }
@@ -260,7 +260,7 @@ pub enum ChannelError {
     /// The name of a node is empty or too long. Nothing was done.
     #[error("node name is {bytes} bytes long, the limit is 1 to {NODE_NAME_BYTES_MAX}")]
     InvalidName {
-        /// Its length in bytes.
+        /// The name's length in bytes.
         bytes: usize,
     },
     /// An option is outside its limit. Nothing was done.
@@ -274,7 +274,7 @@ pub enum ChannelError {
     /// The frame exceeds the limit. It was not sent.
     #[error("frame is {bytes} bytes long, the limit is {limit}")]
     FrameTooLong {
-        /// Its length in bytes.
+        /// The frame's length in bytes.
         bytes: usize,
         /// The limit in bytes.
         limit: usize,

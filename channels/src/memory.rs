@@ -65,7 +65,7 @@ pub struct Memory {
 static SHARED: Mutex<BTreeMap<String, Weak<Mutex<State>>>> = Mutex::new(BTreeMap::new());
 
 impl Hub {
-    /// A hub of its own.
+    /// A new hub, which shares nothing with other hubs.
     #[must_use]
     pub fn new() -> Self {
         Self::default()

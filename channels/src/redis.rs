@@ -31,9 +31,9 @@ const LINGER: Duration = Duration::from_millis(100);
 
 /// Frames over the pub/sub of one Redis: one topic per node.
 ///
-/// It reconnects and subscribes again by itself. Frames that were published in between are lost. It
-/// works with Redis 7 and Valkey, and stores nothing there. All nodes need the same server: what is
-/// published to a replica does not reach its master.
+/// A lost connection is reconnected and subscribed again automatically. Frames that were published
+/// in between are lost. The channel works with Redis 7 and Valkey, and stores nothing there. All
+/// nodes need the same server: a frame published to a replica does not reach its master.
 ///
 /// ```no_run
 /// use gaggle_channels::{Channel, NodeName, Redis, RedisOptions};

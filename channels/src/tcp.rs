@@ -186,7 +186,7 @@ impl Shared {
             return Ok(());
         }
         let outgoing = self.lock().links.get(to).map(|link| link.outgoing.clone());
-        // Without the mutex: it may be a system call.
+        // Sending may be a system call, so the mutex is released before it.
         let sent =
             outgoing.is_some_and(|outgoing| outgoing.send([&head(DATA, frame.len()), &frame]));
         self.inbox.count_sent(sent);

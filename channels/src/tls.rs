@@ -25,8 +25,8 @@ pub use self::{
 };
 use crate::ChannelError;
 
-/// The PEM files of a client: by default it trusts the authorities of the system, and has no
-/// certificate of its own.
+/// The PEM files of a client. By default the client trusts the authorities of the system, and has
+/// no certificate.
 ///
 /// ```
 /// use gaggle_channels::tls::TlsFiles;

@@ -73,7 +73,7 @@ fn unusable_files_are_refused_by_option_and_cure() {
     TlsClient::new(&own(&leaf, &leaf_key)).unwrap();
     for (files, file, option, problem) in [
         (files(&missing), &missing, "tls_ca", "No such file"),
-        (files(&directory.path("")), &directory.path(""), "tls_ca", "it is no file"),
+        (files(&directory.path("")), &directory.path(""), "tls_ca", "expected a file of at most"),
         (files(&text), &text, "tls_ca", "no certificate in PEM form"),
         (files(&half), &half, "tls_ca", "malformed PEM"),
         (own(&text, &leaf_key), &text, "tls_cert", "no certificate in PEM form"),

@@ -54,9 +54,9 @@ enum Command {
     /// List the keys that are held: holder, age, rest of the lease, waiters, token.
     ///
     /// The list fits 80 columns and shortens long keys; --json prints one whole object a line.
-    /// Each thousand of keys is sorted, and a list is no snapshot.
+    /// Each thousand of keys is sorted, and a list is not a snapshot.
     ///
-    /// Exit code: 2 after a failure, also if the stored value of a key is no lock.
+    /// Exit code: 2 after a failure, also if the stored value of a key is not a lock.
     List(operate::ListArgs),
     /// Show who holds a key, since when, for how long, and how many wait for it.
     ///

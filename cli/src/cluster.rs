@@ -24,7 +24,7 @@ use crate::{
 pub(crate) enum StrategyName {
     /// A lock table in this process.
     Local,
-    /// One Redis.
+    /// A single Redis server.
     Redis,
     /// A replicated log of compare-and-set entries.
     Raft,
@@ -64,7 +64,7 @@ pub(super) struct RedisUrl(Result<Url, String>);
 pub(super) struct Cluster {
     /// The URL of each.
     pub(super) urls: Vec<String>,
-    /// Of the channel `tls`.
+    /// The secret file of the channel `tls`, which is deleted with the run.
     _secret: Option<Secret>,
 }
 
@@ -125,7 +125,7 @@ pub(super) fn default_strategy(redis: Option<&RedisUrl>, names_channel: bool) ->
     if redis.is_some() && !names_channel { StrategyName::Redis } else { StrategyName::Gaggle }
 }
 
-/// Each value once, in the order of the first occurrences.
+/// The values without repetitions, in the order of the first occurrences.
 pub(super) fn distinct<T: Copy + PartialEq>(values: &[T]) -> Vec<T> {
     let mut distinct = Vec::new();
     for value in values {

@@ -135,7 +135,7 @@ pub(crate) fn list(args: ListArgs) -> Result<ExitCode, Failure> {
         }
         let keys = count(u32::try_from(unreadable).unwrap_or(u32::MAX), "key");
         let cure = "gaggle inspect KEY says how to remove it";
-        Err(Failure::new(format!("{keys} unreadable: the stored value is no lock; {cure}")))
+        Err(Failure::new(format!("{keys} unreadable: the stored value is not a lock; {cure}")))
     })
 }
 

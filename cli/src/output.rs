@@ -20,7 +20,7 @@ pub(crate) fn say(line: impl Display) -> Result<(), Failure> {
     written(writeln!(io::stdout(), "{line}").and_then(|()| io::stdout().flush()))
 }
 
-/// Prints a line to standard error. One that is closed or full is no reason to fail.
+/// Prints a line to standard error. A closed or full standard error is not a failure.
 pub(crate) fn remark(text: impl Display) {
     let _ = writeln!(io::stderr(), "{text}");
 }

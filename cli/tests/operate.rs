@@ -254,7 +254,7 @@ fn list_goes_on_behind_a_value_that_is_no_lock() {
     let (code, out, err) = finish(&url, &["list", "--held"]);
     assert!(code == Some(0) && !out.contains("zz") && err.is_empty(), "{out}{err}");
     let remedy =
-        "the stored value is no lock; another program wrote it: remove it by DEL \"gaggle:{b";
+        "the stored value is not a lock; another program wrote it: remove it by DEL \"gaggle:{b";
     for arguments in [&["unlock", "zz", "--force"] as &[&str], &["inspect", "zz"]] {
         let (code, _, err) = finish(&url, arguments);
         assert!(code == Some(2) && err.contains("\"zz\"") && err.contains(remedy), "{err}");

@@ -10,8 +10,8 @@
 //! seeded. `Local` and `Redis` generate nonces that no seed decides; nothing that is compared
 //! depends on them.
 //!
-//! A short input stands for a long schedule where its first byte says so: an engine that begins
-//! with four bytes, and lengthens them by and by, would run hardly a call in its first minute.
+//! If bit 7 of byte 0 is set, the input is extended with seeded random bytes. The engine begins
+//! with inputs of four bytes, which alone would hardly run a call.
 
 mod backend;
 mod concurrent;

@@ -1,5 +1,5 @@
-//! Goal: in every interleaving of a guard's users, its keep-alive, the clock and the strategy, a
-//! lost lock stays lost, and every task that waits for the loss is woken.
+//! Goal: a lost lock stays lost, and every task that waits for the loss is woken, in every
+//! interleaving of users, keep-alive, clock and strategy.
 //!
 //! Method: `shuttle` chooses the next thread whenever one reads the clock, waits, or calls the
 //! strategy, at random and by PCT. A thread of the test advances time. `shuttle` reports a task

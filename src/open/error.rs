@@ -46,7 +46,7 @@ pub enum OpenError {
     UnknownOption {
         /// The scheme.
         scheme: &'static str,
-        /// Its name, if it looks like one; else its number in the URL.
+        /// The option's name, if it looks like one; else the option's number in the URL.
         option: String,
         /// The options that the scheme has.
         allowed: &'static [&'static str],

@@ -76,7 +76,7 @@ impl Options {
         self.one_of(option, &[("false", false), ("true", true)])
     }
 
-    /// One of the words; the first by default.
+    /// The value of the option's word; that of the first word by default.
     pub(super) fn one_of<T: Copy>(
         &self,
         option: &'static str,

@@ -84,7 +84,7 @@ pub(super) fn server(scheme: &Scheme, url: &Url) -> Result<String, OpenError> {
     Ok(format!("{plain}:{rest}"))
 }
 
-/// Without a password a client sends no user, and is the user `default`.
+/// Whether `user` needs a password: without one a client sends no user, and is `default`.
 fn needs_password(user: &str) -> bool {
     !matches!(user, "" | "default")
 }

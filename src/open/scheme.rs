@@ -18,13 +18,14 @@ pub(super) struct Scheme {
 pub(super) enum Kind {
     Local,
     Noop,
-    /// One Redis. This kind and the next two use TLS if the scheme begins with `rediss`.
+    /// A single Redis server. With a scheme that begins with `rediss`, this kind and the next two
+    /// use TLS.
     Redis,
     /// The master that Sentinels know.
     Sentinel,
     /// The masters of a Cluster.
     Cluster,
-    /// One Redis over a Unix socket.
+    /// A single Redis server over a Unix socket.
     RedisSocket,
     Member(Policy, Transport),
 }
@@ -214,7 +215,7 @@ impl Scheme {
             let last = known.rev().zip(name.bytes().rev()).take_while(|(a, b)| a == b).count();
             if name == scheme.name { usize::MAX } else { first + last }
         };
-        // Of equally similar ones the first: `max_by_key` takes the last.
+        // The first of equally similar schemes wins: `max_by_key` takes the last, hence `rev`.
         let nearest = SCHEMES.iter().rev().max_by_key(|scheme| likeness(scheme));
         nearest.filter(|scheme| likeness(scheme) > 2).unwrap_or(&SCHEMES[0])
     }

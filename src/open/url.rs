@@ -171,7 +171,7 @@ impl fmt::Display for Url {
         let mut url = self.parsed.clone();
         // A URL without a host has no password there.
         let _ = url.set_password(None);
-        // As it was written: a plus sign is not a space in these URLs.
+        // The query is kept as written: a plus sign is not a space in these URLs.
         let kept = url.query().unwrap_or_default().split('&').filter(|pair| !is_secret_pair(pair));
         let kept = kept.collect::<Vec<_>>().join("&");
         url.set_query(Some(&*kept).filter(|kept| !kept.is_empty()));
@@ -250,7 +250,7 @@ fn target(url: &PlainUrl, hosts: &[String], options: &Options) -> Result<Target,
 /// Names an option that the strategy or the channel refused as in the URL.
 fn explained(scheme: &'static Scheme, error: OpenError) -> OpenError {
     let (field, problem) = match &error {
-        // Without the value, which may be text of the URL.
+        // The error's value is omitted: it may be text of the URL.
         OpenError::Strategy(Error::InvalidOptions { field, limit, .. })
             if field.starts_with("tls_") =>
         {

@@ -118,8 +118,8 @@ impl Clock for BootClock {
         Instant::from_origin(monotonic())
     }
 
-    /// Sleeps by the timers of the tokio runtime. Where it has none, where tokio's time is paused,
-    /// and in another executor it sleeps on a thread of its own, for a second at a time.
+    /// Sleeps by the timers of the tokio runtime. Without timers, with tokio's time paused, or in
+    /// another executor it sleeps on a separate thread, for a second at a time.
     fn sleep_until<'a>(&'a self, at: Instant) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
         Box::pin(async move {
             let mut has_timers = true;
@@ -159,7 +159,7 @@ async fn sleep_on_thread(span: Duration) {
         let _ = sender.send(());
     };
     if thread::Builder::new().name("gaggle-timer".into()).spawn(sleep).is_err() {
-        // The system has no more threads: this one must not spin.
+        // The system cannot start another thread. This thread must not spin.
         thread::sleep(SHORTEST_SLEEP);
     }
     // An error is a thread that did not start.
@@ -265,7 +265,7 @@ mod tests {
         assert!(clock.now() >= soon);
     }
 
-    /// It reads the clock several times.
+    /// A long sleep reads the clock several times.
     #[tokio::test(start_paused = true)]
     async fn long_sleep_ends_at_its_time() {
         let clock = TokioClock::new();
@@ -278,7 +278,7 @@ mod tests {
         assert_eq!(clock.now().since(begun), Duration::from_secs(7));
     }
 
-    /// A token that is a reading of it, and no more, is granted twice.
+    /// A token made only from a stopped wall clock would be granted twice.
     #[tokio::test(start_paused = true)]
     async fn wall_clock_stops_in_virtual_time() {
         let clock = TokioClock::new();

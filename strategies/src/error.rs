@@ -58,8 +58,8 @@ pub enum Error {
         cause: Option<Box<dyn StdError + Send + Sync>>,
     },
 
-    /// The request was sent, and its reply did not come by the deadline, or was lost with its
-    /// connection: an unlock that is sent again then finds nothing.
+    /// The request was sent, and its reply did not come by the deadline or was lost with its
+    /// connection. An unlock that is sent again may then find nothing.
     ///
     /// *Did it take effect?* Perhaps; a lock was withdrawn, so that it lasts for at most one lease.
     /// *May I retry?* Yes: unlock and extend as they are, a lock as a new acquisition.
@@ -83,7 +83,7 @@ pub enum Error {
     /// The key is empty or too long. Nothing was sent.
     #[error("key is {bytes} bytes long, the limit is 1 to {limit} bytes")]
     InvalidKey {
-        /// Its length in bytes.
+        /// The key's length in bytes.
         bytes: usize,
         /// The limit in bytes.
         limit: usize,
@@ -137,7 +137,7 @@ pub struct Contention {
     pub key: Arc<str>,
     /// How long the call was to wait.
     pub max_wait: MaxWait,
-    /// The holder when the call ended, for people; `None` if it is not known.
+    /// The holder when the call ended, for diagnostics; `None` if it is not known.
     pub holder: Option<Owner>,
 }
 
@@ -165,7 +165,7 @@ fn held(contention: Option<&Contention>) -> String {
     }
 }
 
-/// The text of [`Error::Unavailable`]: the cause with all that it says of its own causes.
+/// The text of [`Error::Unavailable`]: the cause and its chain of sources.
 fn unavailable(kind: UnavailableKind, cause: Option<&(dyn StdError + Send + Sync)>) -> String {
     let Some(cause) = cause else { return format!("the lock service is unavailable ({kind})") };
     let chain = std::iter::successors(Some(cause as &dyn StdError), |&error| error.source());
@@ -176,16 +176,16 @@ fn unavailable(kind: UnavailableKind, cause: Option<&(dyn StdError + Send + Sync
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum UnavailableKind {
-    /// There is no connection, it broke, or the server is silent. It may pass by itself.
+    /// There is no connection, it broke, or the server is silent. Usually transient.
     Unreachable,
     /// This member knows no leader of its group: a majority is missing, or an election is not over.
-    /// It may pass by itself.
+    /// Usually transient.
     NoQuorum,
     /// The server replied that it does not serve now: it is loading its data, busy, read-only or
-    /// out of memory. It may pass by itself.
+    /// out of memory. Usually transient.
     Refused,
-    /// It cannot serve until an operator changes something: a wrong password, a missing right, a
-    /// server that is too old or no lock service at all, no tokio runtime.
+    /// An operator must change something: a wrong password, a missing right, a server that is too
+    /// old or not a lock service, no tokio runtime.
     Misconfigured,
 }
 

@@ -17,12 +17,12 @@ use crate::{
 ///
 /// # Guarantees
 ///
-/// - At most one live lease per key, always, while clock rates differ by no more than the drift
-///   bound; fencing tokens grow across expiry, leader change, snapshot, restart and re-forming.
+/// - At most one live lease per key, always, while clock rates differ by at most the drift bound.
+///   Fencing tokens grow across expiry, leader change, snapshot, restart and re-forming.
 /// - Waiters are granted in the order in which they queued, also across a change of leader.
 /// - Loss of less than half of the members (3 − 1, 5 − 2) leaves the locks in place. A member that
-///   restarts replaces its old incarnation by itself.
-/// - Volatile: no disk. When fresh incarnations show that a majority has restarted, the survivors
+///   restarts replaces its old incarnation automatically.
+/// - Volatile: no disk. Fresh incarnations show when a majority has restarted. The survivors then
 ///   mark their locks lost, and all form a new group with an empty table and greater tokens.
 /// - Calls made before a leader exists wait within `max_wait`.
 ///

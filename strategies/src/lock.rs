@@ -9,23 +9,23 @@ use crate::{clock::Instant, fork::unshared_random, printable::Printable};
 /// Names one acquisition: a UUID, never a client, a thread or a task.
 ///
 /// A generated nonce is of version 7 (RFC 9562 §5.7): 48 bits of time and 74 random ones. A wrong
-/// clock does no harm. The time makes nonces of one moment neighbours in ordered tables: with
-/// random ones a hand-off among 100,000 waiters takes three times as long, because lookups miss the
-/// caches.
+/// clock does no harm. The time makes nonces of one moment neighbours in ordered tables. With
+/// random nonces, lookups miss the caches: a hand-off among 100,000 waiters takes three times as
+/// long.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Nonce(uuid::Uuid);
 
 impl Nonce {
-    /// Generates one that no other process has, not even a fork of this one. Its time is that of
-    /// the system's last tick, a few milliseconds old, which costs less to read.
+    /// Generates a nonce that no other process has, not even a fork of this one. The nonce's time
+    /// is that of the system's last tick, a few milliseconds old, which costs less to read.
     #[must_use]
     pub fn random() -> Self {
         Self::of_now(&unshared_random())
     }
 
-    /// Generates one that differs from all others of this process, with no system call. It differs
-    /// from those of a fork if the mask is one that the fork does not share.
+    /// Generates a nonce that differs from all others of this process, with no system call. With a
+    /// mask that a fork does not share, it also differs from the fork's nonces.
     pub(crate) fn masked(mask: &[u8; 10]) -> Self {
         let random: [u8; 10] = rand::random();
         Self::of_now(&std::array::from_fn(|at| random[at] ^ mask[at]))
@@ -42,7 +42,7 @@ impl Nonce {
         Self(uuid::Uuid::from_u128(bits))
     }
 
-    /// Its 128 bits.
+    /// The 128 bits of the nonce.
     #[must_use]
     pub const fn as_u128(self) -> u128 {
         self.0.as_u128()
@@ -73,7 +73,7 @@ impl fmt::Display for Nonce {
     }
 }
 
-/// One granted acquisition, as a plain value.
+/// A granted acquisition, as a plain value.
 ///
 /// It can be cloned, stored and sent to another process. Serialised, it loses its deadline, because
 /// a monotonic clock does not travel: the receiver can unlock and extend, and counts as holding
@@ -121,8 +121,8 @@ impl Lock {
         self.fencing_token
     }
 
-    /// Until when the holder may rely on the lock, on the strategy's clock; `None` in a process
-    /// that received the lock and has not extended it.
+    /// The time until which the holder may rely on the lock, on the strategy's clock. `None` in a
+    /// process that received the lock and has not extended it.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         self.deadline
@@ -135,7 +135,7 @@ impl Lock {
     }
 }
 
-/// The process that requested a lock: for people, never for decisions.
+/// The process that requested a lock: for diagnostics, never for decisions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
     /// The host's name.

@@ -22,8 +22,8 @@
 //! A nonce holds, waits, has ended or is unknown. Ended ones (unlocked, withdrawn, expired, or
 //! withdrawn before their LOCK arrived) are remembered from the stamp at which they ended. A LOCK
 //! of an unknown nonce is accepted if `seen + nonce_memory >= now`; a nonce that ended at `F` is
-//! forgotten once `F + nonce_memory < now`. As a sender cannot have seen a time later than the end
-//! of its own nonce (`seen <= F`), every copy of a forgotten nonce's LOCK is refused as stale.
+//! forgotten once `F + nonce_memory < now`. A sender cannot have seen a time later than the end of
+//! its nonce (`seen <= F`), so every copy of a forgotten nonce's LOCK is refused as stale.
 //!
 //! Holding, waiting and remembered nonces together never exceed `nonces_max`: each LOCK that is
 //! accepted brings the capacity for its own memory, and a full memory refuses new LOCKs. A

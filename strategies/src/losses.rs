@@ -83,8 +83,8 @@ impl Signal {
     }
 }
 
-/// Reports the loss of a lock before its deadline: the granting side no longer counts it as the
-/// holder, or the strategy left its group or was closed. It does not watch the deadline itself.
+/// Reports the loss of a lock before its deadline. The granting side no longer has the lock, or the
+/// strategy left its group or was closed. The deadline itself is not watched here.
 #[derive(Debug)]
 pub struct LossWatch {
     signal: Arc<Signal>,
@@ -127,7 +127,7 @@ impl LossRegistry {
             .range((nonce, key.clone(), 0)..=(nonce, key.clone(), lost.fencing_token()))
             .map(|(_, entry)| entry.signal.clone())
             .collect();
-        // Without the mutex: wakers run foreign code.
+        // Wakers run foreign code: they run after the mutex is released.
         losing.iter().filter(|signal| signal.raise(cause, note) && signal.mark_logged()).count() > 0
     }
 
@@ -177,8 +177,8 @@ impl LossWatch {
         self.signal.lost.get().map(|(cause, _)| *cause)
     }
 
-    /// The process that force-unlocked the lock and its reason, for people: `web-3, pid 711: it
-    /// hangs`. `None` after any other loss.
+    /// The process that force-unlocked the lock, and its reason, as in `web-3, pid 711: it hangs`.
+    /// `None` after any other loss.
     #[must_use]
     pub fn note(&self) -> Option<Arc<str>> {
         self.signal.lost.get()?.1.clone()

@@ -12,10 +12,10 @@ use std::time::Duration;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MaxWait {
-    /// At most this long, 0 to 24 h; zero is one attempt.
+    /// Waits at most this long, 0 to 24 h; zero is one attempt.
     AtMost(Duration),
-    /// Until granted or closed. A refusal or a limit ends the call as well. An outage does not, not
-    /// even one that only an operator can end: it is logged.
+    /// Waits until the key is granted or the strategy closed. A refusal or a limit ends the call as
+    /// well. An outage is logged and does not end it, even if only an operator can end the outage.
     Forever,
 }
 

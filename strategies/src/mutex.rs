@@ -106,8 +106,8 @@ pub trait KeyedMutex: Send + Sync + 'static {
     #[doc(alias = "renew")]
     async fn extend(&self, lock: &Lock, duration: Duration) -> Result<Lock, Error>;
 
-    /// The holder of `key`, if there is one. For people and metrics, not for decisions: it may be
-    /// outdated when it is read, and a member of the Raft family shows its own table, which may be
+    /// The holder of `key`, if there is one: for diagnostics and metrics, not for decisions. It may
+    /// be outdated when it is read. A member of the Raft family shows its own table, which may be
     /// behind the leader's.
     ///
     /// # Errors

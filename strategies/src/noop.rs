@@ -55,13 +55,13 @@ impl Default for Noop {
 }
 
 impl Noop {
-    /// One on the [`BootClock`].
+    /// A strategy on the [`BootClock`].
     #[must_use]
     pub fn new() -> Self {
         Self::with_clock(Arc::new(BootClock))
     }
 
-    /// One on this clock.
+    /// A strategy on this clock.
     #[must_use]
     pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
         Self { clock, last_token: AtomicU64::new(0), closed: AtomicBool::new(false) }

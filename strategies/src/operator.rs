@@ -107,7 +107,7 @@ pub trait Operator: Send + Sync {
     /// twice its limit.
     ///
     /// A key that is held from the first page to the last is listed. Each entry is consistent in
-    /// itself; a listing is no snapshot. A member lists its own table, which may be behind the
+    /// itself; a listing is not a snapshot. A member lists its own table, which may be behind the
     /// leader's.
     ///
     /// # Errors
@@ -199,7 +199,7 @@ impl ListOptions {
         self.limit
     }
 
-    /// Where the page begins; `None` for the first one.
+    /// The cursor at which the page begins; `None` for the first page.
     #[must_use]
     pub fn get_after(&self) -> Option<&Cursor> {
         self.after.as_ref()
@@ -216,7 +216,7 @@ impl ListOptions {
     }
 }
 
-/// Where a page ended. Only the strategy that made it can read it.
+/// The position at which a page ended. Only the strategy that made the cursor can read it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cursor(pub(crate) Arc<str>);
 
@@ -239,9 +239,10 @@ impl Cursor {
 pub struct Page {
     /// The held keys, each once.
     pub entries: Vec<Entry>,
-    /// Keys whose stored value is no lock: another program has written it. Each is logged at WARN.
+    /// Keys whose stored value is not a lock: another program has written it. Each is logged at
+    /// WARN.
     pub unreadable: Vec<Arc<str>>,
-    /// Where the next page begins; `None` after the last.
+    /// The cursor of the next page; `None` after the last one.
     pub next: Option<Cursor>,
 }
 
@@ -250,14 +251,14 @@ pub struct Page {
 pub struct Entry {
     /// The key.
     pub key: Arc<str>,
-    /// Its holder, lease and waiters.
+    /// The key's holder, lease and waiters.
     pub holder: Inspection,
 }
 
 /// The outcome of a force-unlock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ForcedUnlock {
-    /// This grant was ended.
+    /// The force-unlock ended this grant.
     Unlocked(Inspection),
     /// No process held the key. Nothing changed.
     NotHeld,

@@ -61,7 +61,7 @@ impl LockOptions {
         self
     }
 
-    /// Sets the owner's label, which an inspection shows beside host and process id: at most 256
+    /// Sets the owner's label, which an inspection shows with host and process id: at most 256
     /// bytes.
     #[must_use]
     pub fn label(mut self, label: impl Into<String>) -> Self {
@@ -144,7 +144,7 @@ pub(crate) fn check_option(
     if holds { Ok(()) } else { Err(error()) }
 }
 
-/// Checks a text for people: a label, or a reason.
+/// Checks a human-readable text: a label, or a reason.
 pub(crate) fn check_text(field: &'static str, text: &str) -> Result<(), Error> {
     let (bytes, most) = (text.len(), LABEL_BYTES_MAX);
     let (value, limit) = (format_args!("{bytes} bytes"), format_args!("0 to {most} bytes"));

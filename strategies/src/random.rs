@@ -45,7 +45,7 @@ impl Ids {
 /// Generates a handle's nonces and jitter: from the system, unless a seed was given.
 #[derive(Debug)]
 pub(crate) enum Random {
-    /// By the generators of threads, which a fork copies, and a mask that it does not share.
+    /// The generators of threads, which a fork copies, with a mask that it does not share.
     System([u8; 10]),
     Seeded(Mutex<Ids>),
 }

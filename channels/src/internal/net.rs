@@ -22,8 +22,8 @@ use tokio::{
 /// How long an address, or another way to a server, waits for the one before (RFC 8305, 5).
 pub const HEAD_START: Duration = Duration::from_millis(250);
 
-/// A look-up is begun again after this long, whatever the former one found. Systems give it up
-/// before: 5 s for a name server that does not reply, each of three twice.
+/// The next attempt repeats a look-up that is older than this. Systems end one earlier: 5 s for a
+/// name server that does not reply, each of three twice.
 const LOOK_UP_MAX: Duration = Duration::from_secs(30);
 
 type LookUp = Shared<BoxFuture<'static, Result<Vec<SocketAddr>, String>>>;
@@ -43,8 +43,8 @@ impl LookUps {
     /// Connects to a host by the first of its addresses that accepts, in an attempt that its caller
     /// ends after `limit`.
     ///
-    /// The next address is tried when one has failed, or after 250 ms: one that does not reply
-    /// keeps no other from being tried.
+    /// The next address is tried when one has failed, or after 250 ms: a silent address does not
+    /// block the others.
     ///
     /// # Errors
     ///
@@ -65,7 +65,7 @@ impl LookUps {
     ///
     /// # Errors
     ///
-    /// An error of the system, or one that says that the host was not found in time.
+    /// An error of the system, or "its host was not found in time".
     ///
     /// # Cancel safety
     ///

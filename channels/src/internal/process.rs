@@ -17,7 +17,7 @@ use std::{
 pub struct Opener(u32);
 
 impl Opener {
-    /// This process.
+    /// The present process.
     #[must_use]
     pub fn this_process() -> Self {
         Self(std::process::id())

@@ -18,7 +18,7 @@ pub enum Attempt {
     WrongPassword,
     /// The server refused a command.
     Refused {
-        /// Its name.
+        /// The command's name.
         command: &'static str,
         /// The server's code, or a text without any part of the command.
         reason: String,
@@ -97,7 +97,7 @@ pub fn reason(error: &RedisError) -> String {
     io_of(error).map_or_else(|| error.to_string(), io_reason)
 }
 
-/// As [`reason`], of an error of the stream.
+/// The text of an error of the stream, with the same rules as [`reason`].
 #[must_use]
 pub fn io_reason(error: &io::Error) -> String {
     #[cfg(feature = "tls")]
@@ -105,9 +105,9 @@ pub fn io_reason(error: &io::Error) -> String {
         return crate::tls::reason(error);
     }
     match error.raw_os_error() {
-        // Of a Unix socket.
+        // Only a Unix socket has a path that can be missing.
         Some(_) if error.kind() == io::ErrorKind::NotFound => "no such socket".into(),
-        // Without the number that the system's own text ends with.
+        // The system's own text ends with the error number, which this one omits.
         Some(_) if !error.kind().to_string().starts_with("uncategorized") => {
             error.kind().to_string()
         }

@@ -68,7 +68,7 @@ pub struct LimitedStream<S> {
 }
 
 impl<S> LimitedStream<S> {
-    /// Limits what is read from `stream`.
+    /// Limits the bytes that are read from `stream`.
     pub fn new(stream: S, limit: ReplyLimit) -> Self {
         Self { stream, limit }
     }

@@ -8,9 +8,9 @@ const SEVERAL_LOGINS: &str = "a login stands once, before the first host: write 
 /// Checks that user and password end where a parser ends them, at the last `@`, and that they stand
 /// before the first host alone.
 ///
-/// A parser takes an unescaped `/`, `?` or `#` in a password for the end of the address, and a part
-/// of the password for host, port or path: errors and logs would then show it. URLs of Unix sockets
-/// have no login before a host.
+/// A parser takes an unescaped `/`, `?` or `#` in a password for the end of the address. Errors and
+/// logs would then show a part of the password as host, port or path. URLs of Unix sockets have no
+/// login before a host.
 ///
 /// ```
 /// use gaggle_channels::internal::url::check_login;

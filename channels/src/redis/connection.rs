@@ -39,14 +39,14 @@ const BATCH: usize = 256;
 const RECONNECT: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 /// A connection that lasted this long resets the pause.
 const HELD: Duration = Duration::from_secs(3);
-/// After this long without a frame an empty publication to the node's own topic shows that the
-/// connection works, and that the server still lets this node publish.
+/// After this long without a frame, the node publishes an empty frame to its own topic. This tests
+/// the connection and the right to publish.
 const ALIVE_EVERY: Duration = Duration::from_secs(1);
 
 /// The server, as one node uses it.
 pub(super) struct Server {
     info: ConnectionInfo,
-    /// For errors and events.
+    /// The address in errors and events.
     address: String,
     look_ups: LookUps,
     pub(super) topics: Topics,
@@ -55,7 +55,7 @@ pub(super) struct Server {
 /// A subscribed connection, and the frames to publish on it.
 pub(super) struct Connection {
     subscribed: Subscribed,
-    /// Each with its size in the queue.
+    /// The publications, each with its size in the queue.
     frames: mpsc::Receiver<(Cmd, usize)>,
     queued_bytes: Arc<AtomicUsize>,
 }

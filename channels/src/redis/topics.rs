@@ -9,7 +9,7 @@ use crate::{FRAME_BYTES_MAX, NodeName};
 const VERSION: u8 = 1;
 
 /// The names of a cluster's topics. The cluster's length stands before its name, so that no two
-/// pairs of cluster and node share a topic, whatever characters they hold.
+/// pairs of cluster and node share a topic, even with separators in their names.
 #[derive(Clone, Debug)]
 pub(super) struct Topics {
     prefix: String,
@@ -37,7 +37,7 @@ impl Topics {
     }
 }
 
-/// The sender and the frame; `None` for bytes that are no payload of ours.
+/// The sender and the frame; `None` for bytes that are not a payload of this channel.
 pub(super) fn parse(payload: &[u8]) -> Option<(NodeName, Bytes)> {
     let (&version, rest) = payload.split_first()?;
     let (&length, rest) = rest.split_first()?;

@@ -1,4 +1,4 @@
-//! One TCP connection, from its hello to its end.
+//! The task of a TCP connection, from its hello to its end.
 
 use std::{
     collections::BTreeSet,
@@ -43,7 +43,7 @@ const HEAD_BYTES: usize = 5;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const OUTGOING_FRAMES_MAX: usize = 8_192;
-/// Of the handshake of TLS and both hellos together.
+/// Limit for the TLS handshake and both hellos together.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(2);
 const SILENCE_MAX: Duration = Duration::from_secs(3);
 /// How long frames that have arrived are taken after the connection broke for writing.

@@ -9,7 +9,7 @@ use std::{
 
 use tokio::{sync::Notify, time::Instant};
 
-/// How many connections of addresses that are no peer's may be without authentication.
+/// The most unauthenticated connections from addresses that are not a peer's.
 const UNKNOWN_MAX: usize = 128;
 /// How many of them one address may have.
 const PER_ADDRESS_MAX: usize = 8;
@@ -73,7 +73,7 @@ impl Gate {
         Slot { gate: self.clone(), number, evicted }
     }
 
-    /// Whether a refusal for this reason is to be logged, and how many others were not.
+    /// Whether to log a refusal for this reason, and how many others were suppressed.
     pub(super) fn logs(&self, reason: &str) -> Option<u64> {
         let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();

@@ -15,7 +15,7 @@ use crate::{NODE_NAME_BYTES_MAX, NodeName};
 const MAGIC: &[u8] = b"gaggle\x01";
 /// Begins a refusal in place of a hello, before its code.
 const REFUSED: &[u8] = b"refused";
-/// Of a refusal, until the other side has closed.
+/// How long a refusal waits for the other side to close.
 const REFUSE_TIMEOUT: Duration = Duration::from_millis(200);
 /// How much a side that is refused may still send.
 const REFUSED_BYTES_MAX: u64 = 64 << 10;
@@ -60,7 +60,7 @@ async fn send_framed(stream: &mut Stream, bytes: &[u8]) -> io::Result<()> {
     stream.flush().await
 }
 
-/// Reads a hello or a refusal, and allocates no more than one takes.
+/// Reads a hello or a refusal, and allocates at most the size of the longest one.
 pub(super) async fn hear_hello(stream: &mut Stream) -> io::Result<Hello> {
     let length = stream.read_u32().await?;
     // A record of TLS: its type (alert or handshake), and the version.

@@ -30,17 +30,17 @@ const PKCS8: [u8; 16] = [0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4
 /// The end of the year 9999, after which a certificate cannot be valid.
 const LAST_SECOND: u64 = 253_402_300_799;
 
-/// From when and until when a certificate is valid, in seconds since 1970.
+/// The period in which a certificate is valid, in seconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validity {
-    /// Its first second.
+    /// The first second of the period, in Unix time.
     pub from: u64,
-    /// Its last second.
+    /// The last second of the period, in Unix time.
     pub until: u64,
 }
 
 impl Validity {
-    /// From an hour ago, for clocks that are late, for `days`.
+    /// The period from an hour ago, for clocks that are late, to `days` from now.
     #[must_use]
     pub fn days(days: u32) -> Self {
         let now = UnixTime::now().as_secs();
@@ -51,7 +51,7 @@ impl Validity {
         date(UnixTime::since_unix_epoch(Duration::from_secs(self.until)))
     }
 
-    /// Until the end of the year 9999, for any clock.
+    /// All of Unix time to the end of the year 9999, so that no clock is outside.
     #[cfg(feature = "tcp")]
     pub(super) const ALWAYS: Self = Self { from: 0, until: LAST_SECOND };
 }
@@ -103,7 +103,7 @@ impl Authority {
     ///
     /// # Errors
     ///
-    /// [`ChannelError::InvalidOptions`] of the field `tls_ca` or `tls_key` if they are no such
+    /// [`ChannelError::InvalidOptions`] of the field `tls_ca` or `tls_key` if they are not such
     /// files, or do not fit together.
     pub fn from_files(ca: &Path, key: &Path) -> Result<Self, ChannelError> {
         let ca_file = files::read(files::CA, ca)?;
@@ -233,7 +233,7 @@ fn new_key(seed: &[u8; 32]) -> KeyPair {
 }
 
 fn no_key(file: &File) -> ChannelError {
-    file.invalid("it is no Ed25519 key, as gaggle cert ca makes them")
+    file.invalid("expected an Ed25519 key, as gaggle cert ca makes them")
 }
 
 /// Random bytes of the system.

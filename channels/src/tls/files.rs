@@ -67,7 +67,7 @@ pub(super) fn read(option: &'static str, path: &Path) -> Result<File, ChannelErr
     let failed = |error: io::Error| invalid(option, format!("{}: {error}", path.display()));
     let metadata = fs::metadata(path).map_err(failed)?;
     if !metadata.is_file() || metadata.len() > FILE_BYTES_MAX {
-        let problem = format!("it is no file of at most {FILE_BYTES_MAX} bytes");
+        let problem = format!("expected a file of at most {FILE_BYTES_MAX} bytes");
         return Err(failed(io::Error::other(problem)));
     }
     let bytes = fs::read(path).map_err(failed)?;

@@ -19,7 +19,7 @@ use crate::{ChannelError, NodeName};
 
 const SECRET: &str = "secret_file";
 const SECRET_BYTES_MIN: usize = 32;
-/// Of a DNS label.
+/// The longest DNS label.
 const LABEL_BYTES_MAX: usize = 63;
 
 /// The credentials that prove the name of a member to its peers.
@@ -161,7 +161,7 @@ impl Member {
 ///
 /// # Errors
 ///
-/// [`ChannelError::InvalidOptions`] of the field `cluster` or `name` that is no DNS label.
+/// [`ChannelError::InvalidOptions`] of the field `cluster` or `name` that is not a DNS label.
 pub fn member_dns_name(name: &str, cluster: &str) -> Result<String, ChannelError> {
     check_label("cluster", cluster)?;
     check_label("name", name)?;
@@ -209,7 +209,7 @@ fn client_verifier(roots: &Arc<RootCertStore>) -> Arc<dyn ClientCertVerifier> {
     verifier.build().expect("there are roots")
 }
 
-/// Verifies a certificate as peers will: those that dial this member, and those that it dials.
+/// Verifies a certificate as peers will, both as clients and as servers of this member.
 fn verify(
     roots: &Arc<RootCertStore>,
     chain: &[CertificateDer<'_>],

@@ -11,12 +11,12 @@ pub(super) const NOT_OF_CA: &str = "not signed by one of tls_ca, or of another s
 /// The keys that TLS can use here.
 pub(super) const KEYS: &str = "Ed25519, ECDSA P-256 or P-384, or RSA of 2,048 bits or more";
 
-/// As `openssl req -x509` makes one without further options.
+/// The problem of a certificate that `openssl req -x509` made without further options.
 const OF_AUTHORITY: &str = "certificate of an authority (CA:TRUE) used as one's own: expected one \
                             that an authority has signed, or a self-signed one made by `openssl \
                             req -x509` with -addext basicConstraints=critical,CA:FALSE and \
                             -addext subjectAltName=DNS:NAME";
-/// As `openssl x509 -req` makes one without a file of extensions.
+/// The problem of a certificate that `openssl x509 -req` made without a file of extensions.
 const OF_VERSION_1: &str = "certificate of X.509 version 1: expected version 3 with a \
                             subjectAltName, as `openssl x509 -req` makes one with -extfile";
 
@@ -103,8 +103,8 @@ pub(super) fn of_certificate(error: &CertificateError) -> String {
         }
         CertificateError::Other(other) => match other.to_string().as_str() {
             "CaUsedAsEndEntity" => OF_AUTHORITY.into(),
-            "EndEntityUsedAsCa" => "certificate signed by one that is no authority: expected \
-                                    basicConstraints CA:TRUE in the certificate of its issuer"
+            "EndEntityUsedAsCa" => "certificate whose issuer is not an authority: expected \
+                                    basicConstraints CA:TRUE in the issuer's certificate"
                 .into(),
             "UnsupportedCertVersion" => OF_VERSION_1.into(),
             "UnsupportedCriticalExtension" => "certificate with an unknown critical extension: \

@@ -24,7 +24,7 @@ use crate::{
 pub(super) struct Report<'a> {
     pub(super) args: &'a Args,
     pub(super) plan: &'a Plan<'a>,
-    /// By workload, the best first.
+    /// The rows by workload, the best first.
     pub(super) rows: &'a [Row],
     /// The share of the machine that other programs used.
     pub(super) busy_share: f64,
@@ -33,7 +33,7 @@ pub(super) struct Report<'a> {
 }
 
 impl Report<'_> {
-    /// What is printed to standard output.
+    /// The text for standard output.
     pub(super) fn output(&self) -> String {
         if self.args.json.as_deref() == Some("-") { self.json() } else { self.text() }
     }

@@ -67,8 +67,8 @@ impl Row {
         self.cost(&self.figures).total_cmp(&other.cost(&other.figures))
     }
 
-    /// By what rows are compared: less is better. Of a rate, only the hand-offs to another task
-    /// count: a task that starves the others is no merit.
+    /// The cost by which rows are compared: less is better. A rate counts only hand-offs to another
+    /// task, so that a task gains nothing by starving the others.
     fn cost(&self, figures: &Figures) -> f64 {
         match self.by_time() {
             true => figures.ms_per_pair,

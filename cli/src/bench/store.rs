@@ -23,7 +23,7 @@ const COUNTER_EXPIRY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The store of the counters, which has only GET and SET.
 pub(super) enum Store {
-    /// In this process.
+    /// Counters in this process.
     Memory(Mutex<BTreeMap<String, u64>>),
     /// A file for each counter. Reading its few bytes on the runtime blocks it for microseconds.
     Folder(PathBuf),
@@ -36,11 +36,11 @@ pub(super) enum Store {
 /// The address of a store. No `Debug`, which would show a password.
 #[derive(Clone, Serialize, Deserialize)]
 pub(super) enum Address {
-    /// In this process.
+    /// Counters in this process.
     Memory,
-    /// In this [`Folder`].
+    /// Counters in this [`Folder`].
     Folder(PathBuf),
-    /// At a Redis URL.
+    /// Counters in the Redis of this URL.
     Redis(String),
 }
 
@@ -55,7 +55,7 @@ impl Folder {
         Ok(Self(path))
     }
 
-    /// In a worker: the folder of its parent.
+    /// The folder of the parent, for a worker.
     pub(super) fn of_parent(path: PathBuf) -> Self {
         Self(path)
     }

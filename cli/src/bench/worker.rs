@@ -136,7 +136,7 @@ fn failed(error: &io::Error) -> Failure {
     Failure::new("a worker").because(error)
 }
 
-/// In the worker process: serves the parent's requests.
+/// Serves the parent's requests, in the worker process.
 pub(crate) async fn run_worker() -> Result<ExitCode, Failure> {
     Verbosity::default().start(io::stderr)?;
     let mut requests = requests();

@@ -9,7 +9,7 @@ use crate::{duration, utf8::utf8};
 /// Which holders are listed: a holder is shown if every filter matches.
 #[derive(Debug, Default, clap::Args)]
 pub(super) struct Filter {
-    /// Only keys with a holder: none whose stored value is no lock.
+    /// Only keys with a holder, without those whose stored value is not a lock.
     #[arg(long)]
     held: bool,
     /// Only keys for which others wait.

@@ -27,7 +27,7 @@ pub(crate) struct Address {
     source: Source,
 }
 
-/// Where a URL was found.
+/// The place where a URL was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
     Argument,

@@ -114,7 +114,7 @@ pub(super) struct Settings {
     pub(super) lock: LockOptions,
     /// Do not wait for the key.
     pub(super) try_now: bool,
-    /// For the Redis and the key; `None` has no bound.
+    /// The longest wait for the Redis and the key; `None` is unbounded.
     pub(super) max_wait: Option<Duration>,
     pub(super) max_hold: Duration,
     pub(super) kill_after: Duration,

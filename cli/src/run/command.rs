@@ -144,7 +144,7 @@ pub(super) fn this_program() -> io::Result<PathBuf> {
     if program.exists() { Ok(program) } else { env::current_exe() }
 }
 
-/// In the process that becomes the command: waits until it is watched.
+/// Stops this process until it is watched, and then becomes the command.
 pub(crate) fn run_starter() -> ExitCode {
     let mut arguments = env::args_os().skip(2);
     let parent = arguments.next().and_then(|id| id.to_str()?.parse().ok()).and_then(Pid::from_raw);
@@ -185,7 +185,7 @@ fn why(program: &OsStr, error: &io::Error) -> String {
     }
 }
 
-/// The file of this name, by a search in `PATH` if it is no path.
+/// The file of this name, by a search in `PATH` if the name is not a path.
 fn file_of(program: &OsStr) -> Option<PathBuf> {
     let path = Path::new(program);
     if program.as_encoded_bytes().contains(&b'/') {

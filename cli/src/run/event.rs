@@ -230,7 +230,7 @@ fn because(cause: Option<Cause>, by: Option<&str>, extend_error: Option<&str>) -
     }
 }
 
-/// Prints events to standard error. One that is closed or full is no reason to fail.
+/// Prints events to standard error. A closed or full standard error is not a failure.
 #[derive(Clone, Debug)]
 pub(super) struct Reporter {
     /// Empty until it is checked.

@@ -19,9 +19,9 @@ use super::{
     watchdog::{Order, Report, Verdict, Watchdog},
 };
 
-/// How often in each lease the watchdog learns the deadline: soon after each extension, which is
-/// made at a third of the lease, and before half of it has passed. An extension after an outage of
-/// the Redis may come shortly before SIGTERM is due.
+/// How often in each lease the watchdog learns the deadline. An extension is made at a third of the
+/// lease: the watchdog learns of it before half of the lease has passed. An extension after an
+/// outage of the Redis may come shortly before SIGTERM is due.
 const REPORTS_PER_LEASE: u32 = 48;
 
 /// How much earlier than the deadline SIGKILL is sent, because it takes a moment to arrive: at
@@ -36,12 +36,12 @@ const NOT_STARTED: End = End::Lost((Fate::NotStarted, None));
 
 /// How the command ended.
 pub(super) enum End {
-    /// With this exit code.
+    /// The command ended with this exit code.
     Code(u8),
-    /// With this exit code, before it started.
+    /// The run ends with this exit code, and the command never started.
     NotStarted(u8),
-    /// With this exit code if the lock was held, but processes of it could not be ended. A loss
-    /// that was reported is left out.
+    /// The command ended, but processes of it could not be ended. `code` is its exit code if the
+    /// lock was held. A loss that was reported is left out.
     Survived { code: Option<u8>, loss: Option<Loss> },
     /// The command was ended, or ran on without the lock.
     Lost(Loss),

@@ -1,5 +1,5 @@
-//! Standard error of `gaggle run`, written by a separate thread: a reader that stalls must not
-//! keep the lease from being extended, or a signal from being forwarded.
+//! Standard error of `gaggle run`, written by a separate thread. A reader that stalls must not
+//! delay an extension of the lease or a forwarded signal.
 
 use std::{
     collections::VecDeque,
@@ -31,7 +31,7 @@ impl Queue {
     }
 }
 
-/// Each write is queued whole. None fails: a standard error that is closed is no reason to end.
+/// Each write is queued whole. No write fails: a closed standard error does not end the program.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stderr;
 

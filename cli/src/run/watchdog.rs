@@ -1,5 +1,5 @@
-//! The watchdog of a command: a separate process, so that the command is dead by the deadline of
-//! its lock also when `gaggle run` is stopped or killed.
+//! The watchdog of a command: a separate process. It ends the command by the deadline of its lock
+//! even if `gaggle run` is stopped or killed.
 
 mod alarm;
 mod plan;
@@ -128,11 +128,11 @@ impl Watchdog {
     }
 }
 
-/// In the watchdog: watches until the command has ended.
+/// Watches until the command has ended, in the process of the watchdog.
 pub(crate) fn run_watchdog() -> Result<ExitCode, Failure> {
     // Not the name of `gaggle run`, which `killall gaggle` then ends alone. At most 15 bytes.
     let _ = std::fs::write("/proc/self/comm", "gaggle-watchdog");
-    // The exit code is no report of a command.
+    // The exit code does not report on a command.
     watch().map_err(|error| Failure::new("the watchdog").because(&error).with_exit_code(WRONG_USE))
 }
 

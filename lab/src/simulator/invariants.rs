@@ -206,7 +206,7 @@ impl Invariants {
             Effect::Queued { nonce, .. } => {
                 self.queued.extend(op(nonce).map(|op| (op, *nonce, true)));
             }
-            // A turn that expired before its waiter learned of it was its turn.
+            // A grant that expired unread still counts as that waiter's turn.
             Effect::Dropped { nonce, .. } | Effect::Expired { nonce, .. } => {
                 self.queued.extend(op(nonce).map(|op| (op, *nonce, false)));
             }

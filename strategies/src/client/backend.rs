@@ -26,32 +26,33 @@ use crate::{
 ///
 /// 1. The first event that concerns the connection is [`Event::Up`], or [`Event::Down`] if there is
 ///    none. The core submits nothing before the first `Up`, and nothing between a `Down` or
-///    [`Event::Reconnecting`] and the next `Up`. `Down` may be repeated with a later cause, and `Up`
-///    without a `Down` before it, as after a change of leader.
-/// 2. When a connection is lost, each request that was submitted on it and has no reply is reported
-///    by one [`Event::Failed`], before the `Down` or `Reconnecting` of that loss. Its
+///    [`Event::Reconnecting`] and the next `Up`. `Down` may be repeated with a later cause. `Up`
+///    may come without a `Down` before it, as after a change of leader.
+/// 2. When a connection is lost, each request without a reply that was submitted on it is reported
+///    by one [`Event::Failed`]. The `Down` or `Reconnecting` of that loss comes after. Its
 ///    [`Fate`](super::messages::Fate) is `Unsent` only if no byte of it can have left. A backend
 ///    whose profile has [`resend`](Profile::resend) may lose requests without an event: the core
 ///    retransmits them.
 /// 3. No reply to a request of an earlier connection follows the next `Up`. The core then submits
-///    again what is pending: unlocks and withdrawals first, then locks in the order of their calls.
+///    again all pending requests: unlocks and withdrawals first, then locks in the order of their
+///    calls.
 /// 4. `Up` says what may have been lost since the last one. After
 ///    [`MissedEvents`](super::messages::ServerState::MissedEvents) the core checks every waiter and
 ///    every held lock; after [`Replaced`](super::messages::ServerState::Replaced) every lock is
 ///    lost, and every wait starts again.
-/// 5. Events of one acquisition come in the order in which they happened on the granting side. If
-///    its events and its replies arrive by separate queues whose order is unknown, a backend
-///    reports an [`Event::Lost`] before the replies of the turn, so that its cause is the first,
-///    and again behind them, because one of them may be older and grant the lock. The core ignores
-///    the repetition of a loss.
-/// 6. A request has one reply at most for each time that it was submitted. A `Granted` without a
-///    pending LOCK is that of a copy: the core frees the key, unless it knows the nonce, or was
+/// 5. Events of one acquisition come in the order in which they happened on the granting side.
+///    Events and replies may arrive by separate queues whose order is unknown. A backend then
+///    reports an [`Event::Lost`] twice. The report before the replies of the turn makes its cause
+///    the first. The report after them is needed because an older reply may grant the lock. The
+///    core ignores the repetition.
+/// 6. A request has at most one reply for each time that it was submitted. A `Granted` without a
+///    pending LOCK is that of a copy. The core then frees the key, unless it knows the nonce or was
 ///    granted a greater token.
 /// 7. `Queued` is followed by `Granted`, `Held`, `Ended`, `Forgotten` or `Lost` at some time, or,
 ///    where the profile has [`check_every`](Profile::check_every), by a reply to a check. Each
 ///    `Queued` sets the time of the next check.
 pub trait Backend: Send + 'static {
-    /// Its public state between turns: leader, term, connected, sizes. A state that is not equal to
+    /// The public state between turns: leader, term, connected, sizes. A state that is not equal to
     /// the last one wakes the tasks that wait for a change.
     type Status: Clone + Default + PartialEq + Send + Sync + 'static;
 
@@ -66,7 +67,8 @@ pub trait Backend: Send + 'static {
     ///
     /// # Errors
     ///
-    /// It can never serve again: the handle ends with [`Error::Failed`](crate::Error::Failed).
+    /// The backend can never serve again: the handle ends with
+    /// [`Error::Failed`](crate::Error::Failed).
     fn take(&mut self, now: Instant, events: &mut Vec<Event>) -> Result<(), Failure>;
 
     /// Takes a command, to be sent with the next flush. It never blocks; a command that cannot be
@@ -88,7 +90,7 @@ pub trait Backend: Send + 'static {
     /// When a turn must come although nothing arrives: ticks, keep-alives, reconnecting.
     fn next_wake(&self) -> Option<Instant>;
 
-    /// Its state after a turn. `pending` is the number of pending requests of the core.
+    /// The state after a turn. `pending` is the number of pending requests of the core.
     fn status(&self, pending: usize) -> Self::Status;
 
     /// Whether a handle with this state is [`ready`](crate::KeyedMutex::ready).
@@ -138,7 +140,7 @@ pub struct Profile {
     pub requests_max: usize,
     /// How far the clock rates of the two sides may differ.
     pub drift: Drift,
-    /// For how long the driver polls before it sleeps.
+    /// How long the driver polls before it sleeps.
     pub busy_poll: Duration,
 }
 
@@ -150,7 +152,7 @@ pub struct Cause {
 }
 
 impl Cause {
-    /// A cause with a text for people.
+    /// A cause with a human-readable text.
     pub fn new(kind: UnavailableKind, text: impl Into<Arc<str>>) -> Self {
         Self { kind, text: text.into() }
     }

@@ -21,7 +21,7 @@ pub(crate) fn back_off(rng: &mut Ids, failures: u32) -> Duration {
     jittered(rng, doubled((SHORTEST, LONGEST), failures))
 }
 
-/// As [`back_off`], before another attempt to connect.
+/// The pause before another attempt to connect, after this many failures.
 pub(crate) fn reconnect_after(rng: &mut Ids, failures: u32) -> Duration {
     match failures.checked_sub(RECONNECTS_MANY) {
         None => back_off(rng, failures),

@@ -43,8 +43,8 @@ pub(crate) struct Shared {
 /// Gathers arrivals, runs one turn of core and backend, and delivers its outputs.
 ///
 /// [`Client::run`](super::handle::Client::run) drives it on a runtime. Without one, its owner calls
-/// [`step`](Self::step) when [`poll_arrived`](Backend::poll_arrived) is ready, when a call was made,
-/// and at [`next_wake`](Self::next_wake).
+/// [`step`](Self::step) when [`poll_arrived`](Backend::poll_arrived) is ready, when a call was
+/// made, and at [`next_wake`](Self::next_wake).
 pub struct Driver<B: Backend> {
     core: Core,
     backend: B,
@@ -148,14 +148,15 @@ impl<B: Backend> Driver<B> {
     pub fn next_wake(&self) -> Instant {
         let wake = earlier(self.core.next_wake(), self.backend.next_wake());
         match earlier(wake, self.core.close_deadline()) {
-            // Nothing is scheduled: the sleep is cut short by whatever arrives.
+            // Nothing is scheduled: any arrival ends the sleep.
             None => self.now.after(std::time::Duration::from_secs(3600)),
             Some(at) if at > self.now.after(SHORTEST_SLEEP) => at,
             Some(at) => at.max(self.clock.now().after(SHORTEST_SLEEP)),
         }
     }
 
-    /// One turn and its deliveries: everything between two waits. Breaks where the handle ends.
+    /// Takes a turn and delivers its replies: everything between two waits. Breaks when the handle
+    /// ends.
     pub fn step(&mut self) -> ControlFlow<()> {
         self.step_with(None)
     }

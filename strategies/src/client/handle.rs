@@ -181,7 +181,7 @@ impl<B: Backend> Client<B> {
     /// Frees a lock without waiting: no runtime is needed, and nothing blocks or panics.
     pub(crate) fn release(&self, lock: &Lock) {
         if !self.opener.is_this_process() {
-            // Its mutexes may have been locked in the fork.
+            // The fork may have copied the handle's mutexes while they were locked.
             return;
         }
         self.shared.losses.report(lock, LossCause::Ended, None);
@@ -210,7 +210,7 @@ impl<B: Backend> Client<B> {
         if self.check_open().is_err() {
             self.release(lock);
         } else if lock.fencing_token() <= self.shared.lost_token.load(Ordering::SeqCst) {
-            // It may have been lost before this watch began.
+            // The lock may have been lost before this watch began.
             let call = Call::Check { lock: lock.clone() };
             if self.mail.release(Mail { call, reply: None }).is_err() {
                 // The mailbox is full.
@@ -243,7 +243,7 @@ impl<B: Backend> Client<B> {
         self.closed.store(true, Ordering::Release);
         let watched = self.shared.losses.lose_all();
         self.mail.close(Mail { call: Call::Close { watched }, reply: None });
-        // Its sender is dropped with the driver.
+        // The driver drops the sender of the status when it ends.
         let mut status = self.status();
         while status.changed().await.is_ok() {}
     }

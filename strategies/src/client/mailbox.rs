@@ -87,7 +87,7 @@ impl Sender {
 }
 
 impl Receiver {
-    /// Takes no more mail.
+    /// Refuses further mail.
     pub(crate) fn close(&mut self) {
         self.mail.close();
     }

@@ -53,7 +53,7 @@ pub enum Call {
         id: CallId,
         /// When the caller stops waiting.
         limit: Instant,
-        /// What is asked.
+        /// The query.
         query: Query,
     },
     /// A watch of this lock may have begun after its loss, which must be reported.
@@ -108,7 +108,7 @@ pub enum Query {
     },
     /// Asks for held keys that begin with `prefix`.
     Scan {
-        /// Where the previous part ended: a key or a cursor.
+        /// The end of the previous part: a key or a cursor.
         after: Option<Arc<str>>,
         /// What the keys begin with.
         prefix: Arc<str>,
@@ -120,11 +120,11 @@ pub enum Query {
 /// How long a LOCK waits in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
-    /// Not at all.
+    /// Does not wait.
     Now,
-    /// Until this time.
+    /// Waits until this time.
     At(Instant),
-    /// Indefinitely.
+    /// Waits indefinitely.
     Forever,
 }
 
@@ -135,7 +135,7 @@ pub enum Reply {
     Granted {
         /// The lock, with its local deadline.
         lock: Lock,
-        /// By which the caller takes it.
+        /// The handle by which the caller takes the lock.
         delivery: Delivery,
     },
     /// Another acquisition holds the key, and this one is not queued.
@@ -161,7 +161,7 @@ pub enum Reply {
     Scanned {
         /// Some held keys.
         keys: Vec<Arc<str>>,
-        /// Where to continue, if there may be more.
+        /// The position at which to continue, if there may be more.
         next: Option<Arc<str>>,
     },
     /// The call ends with this error.
@@ -175,12 +175,12 @@ pub enum Output {
     Reply {
         /// The caller.
         id: CallId,
-        /// Its reply.
+        /// The reply to the call.
         reply: Reply,
     },
     /// An acquisition of this process can no longer be relied on.
     Lost {
-        /// The lock. Without a deadline, or past it, the lease has ended by itself.
+        /// The lock. Without a deadline, or past it, the lease has expired.
         lock: Lock,
         /// An operator or another process unlocked it: the process and the reason, if known.
         forced: Option<Arc<str>>,
@@ -239,7 +239,7 @@ pub enum Command {
         nonce: Nonce,
         /// The key that it holds.
         key: Arc<str>,
-        /// Its fencing token.
+        /// The fencing token.
         token: u64,
         /// The lease from the extension on.
         lease: Duration,
@@ -265,7 +265,7 @@ pub enum Command {
     Scan {
         /// The caller.
         id: CallId,
-        /// Where the previous part ended.
+        /// The end of the previous part.
         after: Option<Arc<str>>,
         /// What the keys begin with.
         prefix: Arc<str>,
@@ -306,7 +306,7 @@ impl Command {
 /// Whether a command that was submitted may reach the granting side more than once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Copies {
-    /// Once at most.
+    /// At most one copy arrives.
     One,
     /// The channel may repeat it.
     Many,
@@ -322,11 +322,11 @@ pub enum Event {
         nonce: Nonce,
         /// The key.
         key: Arc<str>,
-        /// Its fencing token.
+        /// The fencing token.
         token: u64,
-        /// From the request to the grant, by the granting side's clock (contract, rule 2).
+        /// The time from the request to the grant, by the granting side's clock (contract, rule 2).
         waited: Duration,
-        /// From the grant on; or its rest at a repeated request.
+        /// The lease from the grant on, or its rest at a repeated request.
         lease: Duration,
     },
     /// The acquisition waits in the queue.
@@ -385,7 +385,7 @@ pub enum Event {
         id: CallId,
         /// Some held keys.
         keys: Vec<Arc<str>>,
-        /// Where to continue, if there may be more.
+        /// The position at which to continue, if there may be more.
         next: Option<Arc<str>>,
     },
     /// The acquisition holds the key, and is not granted before the granting side is safe enough.
@@ -406,7 +406,7 @@ pub enum Event {
     Limit {
         /// Names the refused acquisition.
         nonce: Nonce,
-        /// What is bounded.
+        /// The bounded resource.
         what: &'static str,
         /// The bound.
         limit: u64,
@@ -426,17 +426,18 @@ pub enum Event {
         nonce: Nonce,
         /// The key.
         key: Arc<str>,
-        /// Its fencing token.
+        /// The fencing token.
         token: u64,
         /// An operator did: the process and the reason.
         forced: Option<Arc<str>>,
     },
     /// Nothing can be sent until [`Event::Up`].
     Down {
-        /// With a cause, calls that do not wait fail with it.
+        /// The cause with which calls that do not wait fail; `None` fails none.
         cause: Option<Cause>,
     },
-    /// As [`Event::Down`], but [`Event::Up`] may follow soon: no call fails until its time is over.
+    /// Nothing can be sent, as after [`Event::Down`], but [`Event::Up`] may follow soon: no call
+    /// fails before its limit.
     Reconnecting {
         /// Why the connection was lost.
         cause: Cause,
@@ -462,10 +463,10 @@ pub enum Fate {
 /// How much a granting side may have forgotten while it was unreachable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerState {
-    /// Nothing, but replies may be lost in transit.
+    /// The granting side has forgotten nothing, but replies may be lost in transit.
     Same,
     /// Replies and events may be lost in transit, and locks may be forgotten: all are checked.
     MissedEvents,
-    /// Everything: this is another granting side.
+    /// The granting side is another one, which knows nothing of the earlier one's locks.
     Replaced,
 }

@@ -1,4 +1,4 @@
-//! Where a driver takes its turns: on its task, and on every thread that releases a lock.
+//! The turns of a driver: on its task, and on every thread that releases a lock.
 
 #[cfg(all(test, feature = "raft"))]
 mod interleavings;

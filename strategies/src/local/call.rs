@@ -1,4 +1,4 @@
-//! One call of `lock` on a [`Local`](crate::Local).
+//! A call of `lock` on a [`Local`](crate::Local).
 
 use std::{
     ops::ControlFlow::{self, Break, Continue},
@@ -133,7 +133,7 @@ impl<'a> Call<'a> {
                 Ok(Break(lock))
             }
             Some(_) => Ok(Continue(self.wait(&mut access))),
-            // It was granted, and its lease ended before this check.
+            // The key was granted, and its lease ended before this check.
             None if over => Err(Error::TimedOut(None)),
             None => {
                 self.nonce = Nonce::masked(&[0; 10]);

@@ -106,7 +106,7 @@ pub(super) fn shard_of(key: &str) -> usize {
     usize::try_from(mixed % SHARDS as u64).expect("a small number")
 }
 
-/// One shard.
+/// A shard: the lock table and the waiters of its keys.
 #[derive(Debug)]
 pub(super) struct Shard {
     pub(super) table: LockTable,
@@ -217,7 +217,7 @@ impl Access<'_> {
 struct Notifications<'a> {
     losses: &'a LossRegistry,
     woken: SmallVec<[Arc<Notify>; 2]>,
-    /// Each has its cause, and the process and reason of a force-unlock.
+    /// The lost locks, each with its cause, and the process and reason of a force-unlock.
     lost: Vec<(Lock, LossCause, Option<Arc<str>>)>,
 }
 

@@ -28,7 +28,7 @@ pub(super) struct Acquisition {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Waiter {
     pub(super) acquisition: Acquisition,
-    /// From this time on the waiter is dead; `None` waits indefinitely.
+    /// The time from which on the waiter is dead; `None` waits indefinitely.
     pub(super) deadline: Option<ClusterTime>,
 }
 

@@ -33,15 +33,15 @@ impl ClusterTime {
     }
 }
 
-/// One run of one process: a restarted process has another. Waiters of a process live and die
-/// together.
+/// The id of one incarnation of a process: a restarted process has another. Waiters of a process
+/// live and die together.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(transparent)]
 pub struct ProcessId(pub u64);
 
-/// One command, as the log holds it.
+/// A command, as the log holds it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Command {
     /// Grants the key to the nonce, or queues it, or refuses it.
@@ -89,11 +89,11 @@ pub struct LockRequest {
 /// How long a LOCK queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Wait {
-    /// Not at all: refused if the key is held.
+    /// The LOCK does not queue: it is refused if the key is held.
     No,
-    /// This many milliseconds from the command's own stamp.
+    /// The LOCK queues for this many milliseconds from the command's stamp.
     Ms(u64),
-    /// Without an end.
+    /// The waiter has no deadline.
     Forever,
 }
 
@@ -217,11 +217,11 @@ pub enum Bound {
 /// The state of a nonce when an UNLOCK arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PriorState {
-    /// It held the key.
+    /// The nonce held the key.
     Held,
-    /// It waited.
+    /// The nonce waited for the key.
     Waited,
-    /// It had ended before.
+    /// The nonce had ended before.
     Ended,
     /// The table does not know it, or it holds or waits for another key.
     Unknown,

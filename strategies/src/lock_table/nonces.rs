@@ -10,7 +10,7 @@ use crate::lock::Nonce;
 /// step remembers fewer than this on average, so the memory does shrink.
 pub const FORGOTTEN_PER_STEP: usize = 1024;
 
-/// One entry for each nonce that holds, waits or has ended lately.
+/// An entry for each nonce that holds, waits or has ended lately.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Nonces {
     known: BTreeMap<Nonce, Known>,
@@ -23,14 +23,14 @@ pub(super) struct Nonces {
 /// A table's knowledge of a nonce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known {
-    /// It holds its key.
+    /// The nonce holds its key.
     Holds,
-    /// It waits for its key.
+    /// The nonce waits for its key.
     Waits {
-        /// Its position among all LOCKs that the table accepted.
+        /// The waiter's position among all LOCKs that the table accepted.
         position: u64,
     },
-    /// It has ended.
+    /// The nonce has ended.
     Ended,
 }
 
@@ -76,7 +76,7 @@ impl Nonces {
         }
     }
 
-    /// From when on the oldest remembered nonce may be forgotten.
+    /// The time from which on the oldest remembered nonce may be forgotten.
     pub(super) fn next_forget(&self, memory_ms: u64) -> Option<ClusterTime> {
         self.ended.front().map(|(at, _)| at.after(memory_ms).after(1))
     }

@@ -59,7 +59,7 @@ impl LockTable {
         self.rows.get(&key).map(|row| row.grant(&key))
     }
 
-    /// The holder of `key`, for people.
+    /// The holder of `key`, for diagnostics.
     #[must_use]
     pub fn inspect(&self, key: &Arc<str>) -> Option<Inspection> {
         let row = self.row(key)?;

@@ -11,11 +11,11 @@ use super::{
 };
 use crate::lock::Nonce;
 
-/// One key that is held. A key without a holder has no row, and so no waiters.
+/// The row of a held key. A key without a holder has no row, and so no waiters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Row {
     pub(super) holder: Hold,
-    /// By the positions of the acquisitions, which is the order of arrival.
+    /// The waiters by their positions, which is the order of arrival.
     pub(super) queue: BTreeMap<u64, Waiter>,
 }
 

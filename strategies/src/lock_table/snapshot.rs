@@ -21,10 +21,10 @@ use crate::lock::Nonce;
 #[non_exhaustive]
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
-    /// Not a snapshot, or cut off.
+    /// The bytes are not a snapshot, or are cut off.
     #[error("snapshot does not decode")]
     Malformed(#[from] postcard::Error),
-    /// It decodes, but no table can be in this state.
+    /// The snapshot decodes, but no table can be in this state.
     #[error("snapshot contradicts itself: {0}")]
     Inconsistent(&'static str),
 }

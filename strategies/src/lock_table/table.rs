@@ -100,7 +100,7 @@ impl LockTable {
                 self.index.enqueue(&key, row, waiter);
                 Ok(queued(request))
             }
-            // One nonce names one acquisition: it cannot take a second key.
+            // A nonce names one acquisition: it cannot take a second key.
             _ => Err(Refusal::Spent),
         }
     }

@@ -52,7 +52,7 @@ pub enum Policy {
 /// The state of a member after a turn.
 #[derive(Clone, Debug, Default)]
 pub struct State {
-    /// Its place in the group.
+    /// The member's role in the group.
     pub status: MemberStatus,
     /// How much it remembers.
     pub sizes: MemberSizes,
@@ -65,7 +65,7 @@ impl PartialEq for State {
     }
 }
 
-/// One member: a node, and the channel to the others.
+/// A member: a node, and the channel to the others.
 pub struct Backend {
     node: Node,
     channel: Arc<dyn Channel>,
@@ -76,7 +76,7 @@ pub struct Backend {
     receiving: BoxStream<'static, Received>,
     /// An arrival that was not taken yet; `Some(None)` once the channel was disconnected.
     arrived: Option<Option<Received>>,
-    /// Until when this member tries to transfer leadership before it closes.
+    /// The time until which this member tries to transfer leadership before it closes.
     leaving: Option<Instant>,
 }
 

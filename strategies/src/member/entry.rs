@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use super::wire::encode_onto;
 use crate::lock_table::{ClusterTime, Command};
 
-/// The most commands that one entry holds: enough to make the cost of an entry small beside them,
-/// and few enough to bound the size of a log by the number of its entries.
+/// The most commands of one entry. The cost of an entry is then small against theirs, and the
+/// number of entries still bounds the size of a log.
 const COMMANDS_MAX: usize = 16;
 
 /// Enough for sixteen commands with short keys. A buffer that grows costs the `fan` workload more
@@ -69,7 +69,7 @@ impl Batch {
         fits
     }
 
-    /// Its bytes, which the log keeps without spare capacity.
+    /// The bytes of the entry, which the log keeps without spare capacity.
     pub(super) fn into_bytes(self) -> Bytes {
         Bytes::copy_from_slice(&self.bytes)
     }

@@ -1,9 +1,9 @@
-//! Forming a volatile group (contract, *Volatile groups*).
+//! Forming a volatile group.
 //!
 //! Forming needs a pledge from every name, and a process pledges to one forming at a time. So two
-//! formings cannot both complete: each needs the pledge of the other's coordinator, who gives it
-//! only after abandoning its own forming, and not at all once its own group exists. A member of a
-//! group pledges to nothing until it has left the group, under a fresh incarnation.
+//! formings cannot both complete: each needs the pledge of the other's coordinator. A coordinator
+//! pledges only after it has abandoned its own forming, and never once its own group exists. A
+//! member of a group pledges only after it has left the group, under a fresh incarnation.
 
 mod report;
 #[cfg(test)]
@@ -22,7 +22,7 @@ use super::{
     identity::Identity,
     peers::{FRESH, Peers},
     timers::{Timer, Timers},
-    wire::{Body, Forming, Standing},
+    wire::{Body, Forming, MembershipState},
 };
 use crate::{clock::Instant, lock_table::TableConfig};
 
@@ -89,12 +89,12 @@ impl Formation {
         self.last_token = self.last_token.max(token);
     }
 
-    /// Where this process stands while it is in no group.
-    pub(super) fn standing(&self) -> Standing {
+    /// The membership state of this process while it is in no group.
+    pub(super) fn membership_state(&self) -> MembershipState {
         match &self.phase {
-            Phase::Free | Phase::Grouped => Standing::Free,
-            Phase::Resting => Standing::Resting,
-            Phase::Pledged { .. } | Phase::Inviting { .. } => Standing::Pledged,
+            Phase::Free | Phase::Grouped => MembershipState::Free,
+            Phase::Resting => MembershipState::Resting,
+            Phase::Pledged { .. } | Phase::Inviting { .. } => MembershipState::Pledged,
         }
     }
 
@@ -155,7 +155,9 @@ impl Formation {
         peers: &Peers,
     ) -> Option<BTreeMap<NodeName, u64>> {
         let free = peers.iter().filter(|(name, peer)| {
-            self.admits(name) && peer.is_fresh(now, FRESH) && peer.standing == Some(Standing::Free)
+            self.admits(name)
+                && peer.is_fresh(now, FRESH)
+                && peer.membership_state == Some(MembershipState::Free)
         });
         let mut all: BTreeMap<NodeName, u64> =
             free.map(|(name, peer)| (name.clone(), peer.incarnation)).collect();
@@ -249,7 +251,7 @@ impl Formation {
     }
 }
 
-/// The members of a forming by name; names that are none are left out.
+/// The members of a forming by name, without invalid names.
 pub(super) fn named(forming: &Forming) -> impl Iterator<Item = (NodeName, u64)> {
     forming.members.iter().filter_map(|(name, id)| Some((NodeName::new(name).ok()?, *id)))
 }

@@ -1,4 +1,4 @@
-//! One member of one group: the engine, its volatile log, the lock table it feeds, the roster.
+//! A member of a group: the engine, its volatile log, the lock table it feeds, the roster.
 //!
 //! Everything is driven: messages, ticks and commands in, messages and effects out. Time and
 //! randomness are arguments.
@@ -39,7 +39,7 @@ use crate::{
 /// senders retransmit.
 const UNCOMMITTED_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// One member of one group.
+/// A member of a group.
 pub struct Group {
     id: u128,
     me: u64,
@@ -175,8 +175,8 @@ impl Group {
         self.raw.raft.state == StateRole::Leader
     }
 
-    /// Whether this leader has applied an entry of its own term: then its roster names each member
-    /// that an earlier leader has admitted.
+    /// Whether this leader has applied an entry of its present term: then its roster names each
+    /// member that an earlier leader has admitted.
     pub(super) fn leads_applied(&self) -> bool {
         let log = &self.raw.raft.raft_log;
         self.is_leader() && log.term(log.applied) == Ok(self.term())
@@ -222,7 +222,7 @@ impl Group {
         Ok(())
     }
 
-    /// Stands for election at once: what the coordinator of a forming does.
+    /// Stands for election at once. The coordinator of a forming does so.
     pub(super) fn campaign(&mut self) {
         let _ = self.raw.campaign();
         self.pin_election_timeout();
@@ -237,9 +237,9 @@ impl Group {
         self.pin_election_timeout();
     }
 
-    /// How many of the engine's next ticks do nothing but count: those before a leader's next
-    /// heartbeat or check of its quorum, and those before a follower may miss its leader. A member
-    /// that sleeps longer cannot distinguish a silent leader from a standstill of its own.
+    /// How many of the engine's next ticks only count. A leader must act at its next heartbeat or
+    /// check of its quorum, a follower when it may miss its leader. A member that sleeps longer
+    /// cannot distinguish a silent leader from its own standstill.
     pub(super) fn quiet_ticks(&self) -> u32 {
         let raft = &self.raw.raft;
         let sends_snapshot = || raft.prs().iter().any(|(_, p)| p.state == ProgressState::Snapshot);

@@ -46,7 +46,7 @@ impl Identity {
         &self.process
     }
 
-    /// The address that the process listens on, for people.
+    /// Adds the address that the process listens on, for diagnostics.
     pub(super) fn listens_on(&mut self, address: SocketAddr) {
         let host = &mut self.process.host;
         host.insert_str(0, &format!("{address} on "));

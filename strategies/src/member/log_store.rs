@@ -8,8 +8,8 @@ use raft::{
     util::limit_size,
 };
 
-/// The volatile log of one incarnation of a member: it lives and dies with its Raft id, so nothing
-/// that was promised under that id can be forgotten and promised again.
+/// The volatile log of one incarnation of a member. The log lives and dies with its Raft id, so
+/// nothing that was promised under that id can be forgotten and promised again.
 ///
 /// Snapshots are built when a follower needs one, not at every compaction: the engine asks,
 /// [`snapshot_wanted`](Self::snapshot_wanted) says so, the core provides.
@@ -46,8 +46,8 @@ impl VolatileLog {
         &self.conf_state
     }
 
-    /// Also drops a snapshot of the former configuration: a follower that it does not name would
-    /// refuse it, and be sent it again indefinitely.
+    /// Sets the configuration, and drops a snapshot of the former one. A follower that the snapshot
+    /// does not name would refuse it, and be sent it again indefinitely.
     pub(super) fn set_conf_state(&mut self, conf_state: ConfState) {
         self.conf_state = conf_state;
         self.snapshot = None;

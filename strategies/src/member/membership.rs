@@ -1,5 +1,5 @@
-//! How a leader keeps its group whole: a fresh incarnation learns the log, then takes the vote of
-//! the one it replaces in one joint change, so that no step has fewer votes to lose than before.
+//! Replaces old incarnations in the leader's group. A fresh incarnation learns the log, then takes
+//! the vote of the old one in one joint change. No step tolerates fewer failures than before.
 
 use gaggle_channels::NodeName;
 
@@ -7,7 +7,7 @@ use super::{
     entry::MemberChange,
     group::Group,
     peers::{FRESH, Peers},
-    wire::Standing,
+    wire::MembershipState,
 };
 use crate::clock::Instant;
 
@@ -44,7 +44,8 @@ fn replace(me: u64, group: &Group) -> Option<MemberChange> {
 /// A fresh incarnation, of a member's name, that is in no group.
 fn learn(now: Instant, group: &Group, peers: &Peers) -> Option<MemberChange> {
     let mut newcomers = peers.iter().filter(|(name, peer)| {
-        let free = matches!(peer.standing, Some(Standing::Free | Standing::Resting));
+        let free =
+            matches!(peer.membership_state, Some(MembershipState::Free | MembershipState::Resting));
         let named = || group.roster().values().any(|member| member == *name);
         free && peer.is_fresh(now, FRESH) && named()
     });
@@ -56,11 +57,10 @@ fn learn(now: Instant, group: &Group, peers: &Peers) -> Option<MemberChange> {
 /// Whether fresh incarnations have replaced a majority of the group's voters, so that it can never
 /// commit again.
 ///
-/// A fresh incarnation that is a member itself has taken the old one's place, as far as is known
-/// where the change of members may not have been applied yet. But a joint configuration needs a
-/// majority of both its halves, and the old incarnation votes in one of them: where no leader has
-/// been heard for long (`leaderless`), no later configuration can still arrive, and the old one
-/// counts as replaced.
+/// A fresh incarnation that is a member has taken the place of the old one, although this process
+/// may not have applied that change. But a joint configuration needs a majority of both its halves,
+/// and the old incarnation votes in one of them. Without a leader for long (`leaderless`), no later
+/// configuration can still arrive, and the old incarnation counts as replaced.
 pub(super) fn majority_is_replaced(
     (name, me): (&NodeName, u64),
     group: &Group,

@@ -1,9 +1,9 @@
 //! A process's whole consensus side, without I/O: forming, the group, and what it did.
 //!
-//! One turn: any number of [`receive`](Node::receive) and [`tick`](Node::tick), then rounds of
-//! [`flush`](Node::flush) and [`submit`](Node::submit) with a time read after the last request of
-//! the turn was taken, then [`end_turn`](Node::end_turn). Production's driver, the tests and a
-//! simulator run exactly this.
+//! A turn begins with any number of [`receive`](Node::receive) and [`tick`](Node::tick). Rounds of
+//! [`flush`](Node::flush) and [`submit`](Node::submit) follow, with a time read after the last
+//! request of the turn was taken. [`end_turn`](Node::end_turn) ends it. The driver, the tests and
+//! the simulator run exactly this.
 
 mod admission;
 mod duties;
@@ -12,7 +12,7 @@ mod leadership;
 mod outbox;
 mod requests;
 mod roster;
-mod standing;
+mod status;
 
 use std::{collections::BTreeMap, fmt, mem, net::SocketAddr, time::Duration};
 
@@ -28,7 +28,7 @@ use super::{
     peers::Peers,
     timers::{Timer, Timers},
     transfers::Transfers,
-    wire::{self, Body, RaftMessage, Standing, Times},
+    wire::{self, Body, MembershipState, RaftMessage, Times},
 };
 use crate::{
     client::messages::{Event, ServerState},
@@ -36,7 +36,7 @@ use crate::{
     lock_table::{Effect, ProcessId},
 };
 
-/// One process of a group, without I/O: forming, the group, and what it did.
+/// A process of a group, without I/O: forming, the group, and the effects of a turn.
 pub struct Node {
     identity: Identity,
     timing: Timing,
@@ -113,19 +113,19 @@ impl Node {
         self.identity.listens_on(address);
     }
 
-    /// Its present incarnation: its Raft id.
+    /// The present incarnation: the Raft id of this process.
     #[must_use]
     pub fn incarnation(&self) -> u64 {
         self.identity.incarnation()
     }
 
-    /// Its group, once it has one.
+    /// The group of this node, once it has one.
     #[must_use]
     pub fn group(&self) -> Option<&Group> {
         self.group.as_ref()
     }
 
-    /// One round of a turn: appends submitted commands, applies committed entries, and reports
+    /// Runs a round of a turn: appends submitted commands, applies committed entries, and reports
     /// their effects. The first round appends nothing, so that requests of this process and of
     /// others share an entry. Returns whether another round must follow.
     ///
@@ -207,7 +207,7 @@ impl Node {
         }
     }
 
-    /// The name of a member, or of the leader, which becomes known by a frame of its own.
+    /// The name of a member, or of the leader, which becomes known by a frame from it.
     fn name_of(&self, id: u64) -> Option<&NodeName> {
         let me = id == self.identity.incarnation();
         if me { Some(self.identity.name()) } else { self.outbox.name_of(id) }

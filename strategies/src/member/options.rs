@@ -37,10 +37,10 @@ const SILENT_HEARTBEATS: u32 = 4;
 
 /// The bytes of an invitation besides the members: the frame's header, an id, the table's bounds.
 const INVITATION_BYTES_MAX: usize = 160 + 100;
-/// Its bytes for a member besides the name: the name's length, the incarnation.
+/// The bytes of an invitation for a member besides the name: the name's length, the incarnation.
 const INVITED_BYTES_MAX: usize = 2 + 10;
 
-/// Names for people, with commas between them.
+/// Names for a message, with commas between them.
 pub(super) fn listed<'a>(names: impl IntoIterator<Item = &'a NodeName>) -> String {
     names.into_iter().map(NodeName::as_str).collect::<Vec<_>>().join(", ")
 }
@@ -160,7 +160,7 @@ impl MemberOptions {
         self
     }
 
-    /// Sets how long a process may be silent before its waiters are dropped: 3 s by default, and
+    /// Sets how long a process may be silent before its waiters are dropped: 3 s by default. It is
     /// never less than four heartbeats, because a member may send nothing between them.
     #[must_use]
     pub fn waiter_ttl(mut self, ttl: Duration) -> Self {
@@ -168,8 +168,8 @@ impl MemberOptions {
         self
     }
 
-    /// Admits leases that are held outside the processes of members: a [`Lock`](crate::Lock) that
-    /// was transferred to a process that is no member, for which a member extends and unlocks it.
+    /// Admits leases that are held outside the members: a [`Lock`](crate::Lock) that was
+    /// transferred to another process, for which a member extends and unlocks it.
     /// Each is of at most `lease`, 1 ms to 24 h. Longer ones are refused with
     /// [`Error::InvalidOptions`], also the default of 10 s where `lease` is shorter: extend them as
     /// needed. Off by default. Every member must have the same value: to shorten it, stop all
@@ -281,7 +281,7 @@ pub(crate) struct Timing {
     pub(crate) compact_keep: u64,
     pub(crate) table: TableConfig,
     pub(crate) drift: Drift,
-    /// The longest append message: with its frame's header it fits, and another beside it.
+    /// The longest append message: with its header, two of them fit in a frame.
     pub(crate) append_bytes_max: u64,
 }
 

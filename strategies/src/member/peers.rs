@@ -10,18 +10,18 @@ use std::{
 
 use gaggle_channels::NodeName;
 
-use super::wire::{Presence, Process, Standing, Times};
+use super::wire::{MembershipState, Presence, Process, Times};
 use crate::clock::Instant;
 
 /// A process takes part in a forming, or is taken into a group, if it was heard within this long.
 pub(super) const FRESH: Duration = Duration::from_millis(500);
-/// For this long the known incarnation of a name may reply, before another process takes the name.
+/// How long the known incarnation of a name may reply before another process takes the name.
 const RIVAL_PATIENCE: Duration = Duration::from_millis(300);
 
 /// The other processes, by name, as this one knows them.
 ///
-/// Only a fresh incarnation proves that an old one has ended, and frames may come late, so an
-/// incarnation counts only once it has replied to a challenge of ours: then it runs now.
+/// Only a fresh incarnation proves that an old one has ended, and frames may come late. So an
+/// incarnation counts only once it has replied to a challenge of this process: then it runs now.
 #[derive(Debug, Default)]
 pub(super) struct Peers {
     by_name: BTreeMap<NodeName, Peer>,
@@ -32,7 +32,7 @@ pub(super) struct Peers {
 pub(super) struct Peer {
     /// The incarnation known to run, 0 for none yet.
     pub(super) incarnation: u64,
-    pub(super) standing: Option<Standing>,
+    pub(super) membership_state: Option<MembershipState>,
     pub(super) last_token: u64,
     /// The names that its options list as members.
     pub(super) members: BTreeSet<NodeName>,
@@ -43,11 +43,11 @@ pub(super) struct Peer {
     last_heard_at: Instant,
     seq: u64,
     challenge: u64,
-    /// The latest of our challenges that the incarnation has echoed.
+    /// The latest challenge of this process that the incarnation has echoed.
     echo: u64,
     /// The latest challenge of that incarnation, to be echoed.
-    theirs: u64,
-    /// The process that runs the incarnation, as far as it has said.
+    their_challenge: u64,
+    /// The process that runs the incarnation, as its latest presence names it.
     process: Process,
     suspect: Option<Suspect>,
     /// The process whose takeover was last refused.
@@ -59,10 +59,10 @@ pub(super) struct Peer {
 struct Suspect {
     incarnation: u64,
     challenge: u64,
-    theirs: u64,
+    their_challenge: u64,
     since: Instant,
     last_heard_at: Instant,
-    /// It has replied to its challenge.
+    /// Whether the suspect has replied to its challenge.
     replied: bool,
     /// The challenge to the known incarnation that follows the takeover.
     rival_challenge: u64,
@@ -166,24 +166,29 @@ impl Peers {
             return peer.take_suspect_presence(now, suspect, presence, to_me, is_member);
         }
         self.challenges += 2;
-        peer.begin_to_suspect(now, incarnation, presence, self.challenges)
+        peer.start_verification(now, incarnation, presence, self.challenges)
     }
 
     /// The challenge and echo for a presence to this incarnation of `name`. `ask` generates a fresh
     /// challenge, which the receiver will echo.
-    pub(super) fn words(&mut self, name: &NodeName, incarnation: u64, ask: bool) -> (u64, u64) {
+    pub(super) fn challenge_and_echo(
+        &mut self,
+        name: &NodeName,
+        incarnation: u64,
+        ask: bool,
+    ) -> (u64, u64) {
         let peer = self.by_name.entry(name.clone()).or_default();
         if ask {
             self.challenges += 1;
         }
         if let Some(suspect) = peer.suspect.as_ref().filter(|s| s.incarnation == incarnation) {
             let challenge = if ask { self.challenges } else { suspect.challenge };
-            return (challenge, suspect.theirs);
+            return (challenge, suspect.their_challenge);
         }
         if ask {
             peer.challenge = self.challenges;
         }
-        let echo = if peer.incarnation == incarnation { peer.theirs } else { 0 };
+        let echo = if peer.incarnation == incarnation { peer.their_challenge } else { 0 };
         (peer.challenge, echo)
     }
 
@@ -204,7 +209,7 @@ impl Peers {
         self.by_name.get(name).is_some_and(|peer| {
             peer.incarnation != 0
                 && peer.incarnation != incarnation
-                && peer.standing != Some(Standing::Member(group))
+                && peer.membership_state != Some(MembershipState::Member(group))
         })
     }
 }
@@ -219,8 +224,8 @@ impl Peer {
     /// Takes a presence of the incarnation that is known to run.
     fn take_presence(&mut self, now: Instant, presence: &Presence, to_me: bool) -> Reply {
         self.last_heard_at = now;
-        let asked = presence.challenge > self.theirs;
-        self.theirs = self.theirs.max(presence.challenge);
+        let asked = presence.challenge > self.their_challenge;
+        self.their_challenge = self.their_challenge.max(presence.challenge);
         if presence.seq > self.seq {
             self.set_state(presence);
         }
@@ -231,7 +236,7 @@ impl Peer {
     }
 
     /// Challenges an incarnation that is not known to run, and after it the known one.
-    fn begin_to_suspect(
+    fn start_verification(
         &mut self,
         now: Instant,
         incarnation: u64,
@@ -242,7 +247,7 @@ impl Peer {
         self.suspect = Some(Suspect {
             incarnation,
             challenge: rival_challenge - 1,
-            theirs: presence.challenge,
+            their_challenge: presence.challenge,
             since: now,
             last_heard_at: now,
             replied: false,
@@ -264,8 +269,8 @@ impl Peer {
         is_member: impl Fn(u64) -> bool,
     ) -> Reply {
         // Two processes that suspect each other must not reply to each other's replies.
-        let asked = presence.challenge > suspect.theirs;
-        suspect.theirs = suspect.theirs.max(presence.challenge);
+        let asked = presence.challenge > suspect.their_challenge;
+        suspect.their_challenge = suspect.their_challenge.max(presence.challenge);
         suspect.last_heard_at = now;
         suspect.replied |= to_me && presence.echo >= suspect.challenge;
         let takeover = self.takeover(now, &suspect, presence, is_member);
@@ -276,8 +281,8 @@ impl Peer {
             Some(Takeover::Granted { .. }) | None => (true, true),
         };
         if verified {
-            let Suspect { incarnation, theirs, .. } = suspect;
-            *self = Self { incarnation, last_heard_at: now, theirs, ..Self::default() };
+            let Suspect { incarnation, their_challenge, .. } = suspect;
+            *self = Self { incarnation, last_heard_at: now, their_challenge, ..Self::default() };
             self.set_state(presence);
         } else {
             self.suspect = Some(suspect);
@@ -311,7 +316,7 @@ impl Peer {
     fn set_state(&mut self, presence: &Presence) {
         self.process = presence.process.clone();
         self.seq = presence.seq;
-        self.standing = Some(presence.standing);
+        self.membership_state = Some(presence.membership_state);
         self.last_token = presence.last_token;
         self.times = Some(presence.times);
         self.members =

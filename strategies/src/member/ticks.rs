@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::clock::Instant;
 
-/// After a stall, the engine gets at most this many of the missed ticks, besides quiet ticks: a
-/// leader must not depose itself, nor a follower campaign, because its own process was paused.
+/// After a stall, the engine gets at most this many of the missed ticks, besides quiet ticks. A
+/// pause of its process must not make a leader step down or a follower campaign.
 const TICKS_AT_ONCE: u32 = 3;
 
 #[derive(Debug)]

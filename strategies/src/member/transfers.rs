@@ -62,12 +62,12 @@ impl Transfers {
         self.outgoing.insert(to, outgoing);
     }
 
-    /// Ends the transfers to peers that need none any more.
+    /// Ends the transfers to peers that no longer need one.
     pub(super) fn retain(&mut self, awaits_snapshot: impl Fn(u64) -> bool) {
         self.outgoing.retain(|id, _| awaits_snapshot(*id));
     }
 
-    /// Drops what a peer has sent that is no member any more.
+    /// Drops the incoming transfer of a peer that is no longer a member.
     pub(super) fn retain_received(&mut self, is_member: impl Fn(u64) -> bool) {
         self.incoming.take_if(|incoming| !is_member(incoming.from));
     }

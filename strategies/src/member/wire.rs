@@ -43,7 +43,7 @@ pub(super) enum Body {
     Invite(Forming),
     /// "I pledge myself to this forming, and to no other."
     Pledge { forming: u128 },
-    /// "Your incarnation is no member of my group any more."
+    /// "Your incarnation is no longer a member of my group."
     Removed,
     /// A message of the engine.
     Raft(RaftMessage),
@@ -64,10 +64,10 @@ pub(super) enum Body {
 pub(super) struct Presence {
     /// Counts the presences of one incarnation, so that older, late ones are ignored.
     pub(super) seq: u64,
-    pub(super) standing: Standing,
+    pub(super) membership_state: MembershipState,
     /// The greatest fencing token that this process ever saw granted.
     pub(super) last_token: u64,
-    /// To be echoed: proves that the reply is younger than the challenge.
+    /// The challenge, which the receiver echoes: that proves that the reply is younger.
     pub(super) challenge: u64,
     /// The latest challenge seen from the receiver.
     pub(super) echo: u64,
@@ -102,11 +102,11 @@ impl std::fmt::Display for Times {
 pub(super) struct Process {
     /// Generated; 0 where it is not known.
     pub(super) id: u64,
-    /// Its wall clock at its start, in nanoseconds. It decides only which of two processes under
-    /// one name stops.
+    /// The wall clock at the start, in nanoseconds. It decides only which of two processes with
+    /// the same name stops.
     pub(super) started: u64,
-    /// Where it runs, for people: the address that it listens on, if the channel has one, then
-    /// host and pid.
+    /// The location, for diagnostics: the address that it listens on, if the channel has one, then
+    /// the host.
     pub(super) host: String,
     pub(super) pid: u32,
 }
@@ -117,12 +117,12 @@ impl std::fmt::Display for Process {
     }
 }
 
-/// Where a process stands.
+/// Whether a process is free, pledged, joining or a voter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Standing {
-    /// In no group, and free to pledge.
+pub(super) enum MembershipState {
+    /// The process has no group, and may pledge.
     Free,
-    /// In no group, and not yet free to pledge (it has just resigned).
+    /// The process has no group, and may not pledge yet: it has just resigned.
     Resting,
     /// Pledged to a forming.
     Pledged,

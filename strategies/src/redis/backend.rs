@@ -32,7 +32,7 @@ use crate::{
     random::Ids,
 };
 
-/// One Redis, as one handle uses it.
+/// A Redis, as one handle uses it.
 #[derive(Debug)]
 pub struct Backend {
     options: RedisOptions,
@@ -379,7 +379,7 @@ impl ClientBackend for Backend {
         if self.unreported.begins() {
             [Request::Mark, Request::Wait].into_iter().for_each(|request| self.send(now, request));
         }
-        // Without a connection there is nothing to send, and connecting needs the runtime.
+        // Only an open connection is polled here: connecting needs the runtime.
         if self.connection.is_up() {
             self.connection.poll(&mut Context::from_waker(Waker::noop()));
         }

@@ -165,7 +165,7 @@ pub(super) enum Refusal {
     /// The same, once a slot of the Cluster has moved: until then neither node has all keys of a
     /// script.
     Migrating,
-    /// It may succeed on another connection: another server may be behind the same name.
+    /// The request may succeed on another connection: another server may have the same name.
     OfConnection,
     /// An operator has to change the server, or the caller its request.
     Permanent,
@@ -179,7 +179,7 @@ impl Refusal {
         }
     }
 
-    /// Of a request on an open connection.
+    /// Sorts an error reply to a request on an open connection.
     pub(super) fn of_request(error: &ServerError) -> Self {
         let details = error.details().unwrap_or_default();
         // By the command in a script: a Cluster with `cluster-allow-reads-when-down` begins it.

@@ -1,6 +1,6 @@
--- INSPECT: who holds the key now, for people.
+-- INSPECT: the present holder of the key, for diagnostics.
 --
--- Replies free, foreign for a value that is no lock, or {"now held NONCE TOKEN GRANTED REMAINING
+-- Replies free, foreign for a value that is not a lock, or {"now held NONCE TOKEN GRANTED REMAINING
 -- WAITERS", owner}: the time of the grant (µs), the remaining lease (ms), and how many wait.
 
 local call = redis.call

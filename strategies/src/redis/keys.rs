@@ -1,4 +1,4 @@
-//! Where a key lives: its bucket, and the names of its parts in Redis.
+//! The bucket of a key, and the names of its parts in Redis.
 
 use std::time::Duration;
 
@@ -38,8 +38,8 @@ impl Names {
         Self { namespace: namespace.to_owned(), before, after }
     }
 
-    /// What the names of a bucket begin with. The hash tag comes first and the user's key last, so
-    /// that whatever that key contains, braces included, nothing collides.
+    /// The prefix of a bucket's names. The hash tag comes first and the user's key last, so that
+    /// names never collide, even if the key contains braces.
     fn prefix(&self, bucket: usize) -> String {
         format!("{}{bucket}{}", self.before, self.after)
     }
@@ -56,10 +56,10 @@ impl Names {
         }
     }
 
-    /// The end of a message about a stored value that is no lock: what an operator can do.
+    /// The end of a message about a stored value that is not a lock: the operator's remedy.
     pub(super) fn remedy(&self, key: &str) -> String {
         let name = self.lock(key);
-        // As `redis-cli` reads it.
+        // `redis-cli` reads these escapes.
         let name = name.as_bytes().escape_ascii();
         format!("; another program wrote it: remove it by DEL \"{name}\"")
     }

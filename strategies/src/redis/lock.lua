@@ -11,8 +11,8 @@
 --   granted TOKEN           the key was free
 --   again TOKEN REMAINING   this nonce holds it already; its lease ends in REMAINING ms
 --   queued REMAINING        it waits; the holder's lease ends in REMAINING ms
---   held                    another holds it, or waits before it and was heard within waiter_ttl,
---                           and the request does not wait
+--   held                    another holds it, or waits before it and sent a heartbeat within
+--                           waiter_ttl, and the request does not wait
 --   spent                   this nonce was unlocked, withdrawn, or its lease expired
 --   stale                   too late, or more dead waiters than one script drops: send it again
 --   waiters N, nonces N     a limit is reached
@@ -64,7 +64,7 @@ local function enqueue()
     local terms = wait .. ' ' .. duration .. ' ' .. memory .. ' ' .. stamp
     call('HSET', asked, '#', position, nonce, terms .. ' q ' .. process .. ' ' .. owner)
   end
-  -- include refresh
+  -- include heartbeat
   return true
 end
 

@@ -75,7 +75,7 @@ impl From<ConnectionInfo> for RedisOptions {
     }
 }
 
-/// As from the [`ConnectionInfo`] of the client; no connection of it is used.
+/// The options of the client's [`ConnectionInfo`]; no connection of the client is used.
 impl From<&Client> for RedisOptions {
     fn from(client: &Client) -> Self {
         client.get_connection_info().clone().into()
@@ -164,8 +164,8 @@ impl RedisOptions {
         self
     }
 
-    /// Uses TLS with these files: the authorities that sign the server's certificate, by default
-    /// those of the system, and a certificate of one's own, by default none.
+    /// Uses TLS with these files: the authorities that sign the server's certificate, and a client
+    /// certificate. The defaults are the authorities of the system and no certificate.
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn tls(mut self, files: gaggle_channels::tls::TlsFiles) -> Self {
@@ -247,7 +247,7 @@ impl RedisOptions {
     }
 
     /// Sets how many replicas must have acknowledged a grant, or an extension, before it is
-    /// reported: 0 to 100, 0 by default. If no more replicas than this can be promoted, a failover
+    /// reported: 0 to 100, 0 by default. If at most this many replicas can be promoted, a failover
     /// loses no lock that was reported; if more can, it can still lose some.
     ///
     /// A grant that too few replicas acknowledge is withdrawn after half of `request_timeout`, or
@@ -259,10 +259,10 @@ impl RedisOptions {
         self
     }
 
-    /// Sets how long the handle polls for a reply before it sleeps, if no other request is in
-    /// flight: 0 (never) to 1 ms, 100 µs by default. Waking an idle core often takes longer than a
-    /// Redis nearby needs. Other tasks of the runtime run in between. If replies are later, fewer
-    /// requests poll, down to one of 64.
+    /// Sets how long the handle polls for the reply to its only request before it sleeps: 0 (never)
+    /// to 1 ms, 100 µs by default. Waking an idle core often takes longer than a Redis nearby
+    /// needs. Other tasks of the runtime run in between. If replies are later, fewer requests poll,
+    /// down to one of 64.
     #[must_use]
     pub fn busy_poll(mut self, limit: Duration) -> Self {
         self.busy_poll = limit;

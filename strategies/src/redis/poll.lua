@@ -15,7 +15,7 @@ local call = redis.call
 if call('EXISTS', KEYS[4]) == 1 then
   -- include settings
   local alive = call('HGET', KEYS[5], '@' .. ARGV[1])
-  -- include refresh
+  -- include heartbeat
 end
 local own, value = '', call('GET', KEYS[3])
 -- include settle

@@ -50,12 +50,12 @@ pub(super) struct Grant {
 /// The state of a nonce, as a POLL finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// It waits for a lease that ends after this time if it is not extended.
+    /// The nonce waits for a lease that ends after this time if it is not extended.
     Waiting {
         remaining: Duration,
     },
     Holds(Grant),
-    /// It was granted and its lease is over, or it was withdrawn.
+    /// The nonce was granted and its lease is over, or it was withdrawn.
     Ended,
     Unknown,
 }
@@ -158,7 +158,7 @@ pub(super) fn inspected(value: Value) -> Read<Reply<Option<Inspection>>> {
     Ok(Reply { now, grants, result })
 }
 
-const FOREIGN: &str = "the stored value is no lock";
+const FOREIGN: &str = "the stored value is not a lock";
 
 /// The keys of a part of a scan, and the cursor of the next part, if there is one.
 pub(super) type Scanned = (Vec<Vec<u8>>, Option<Arc<str>>);

@@ -20,7 +20,7 @@ use crate::{
 /// revive the lock.
 #[derive(Debug, Default)]
 pub(super) struct Unreported {
-    /// Those before the `WAIT` that is in flight.
+    /// The events before the `WAIT` that is in flight.
     covered: Vec<Event>,
     later: Vec<Event>,
     /// Whether the write before that `WAIT` took effect.
@@ -59,7 +59,7 @@ impl Unreported {
         }
     }
 
-    /// Whether a `WAIT` is to be sent now. It covers all events so far.
+    /// Whether a `WAIT` must be sent now. It covers all events so far.
     pub(super) fn begins(&mut self) -> bool {
         let begins = self.covered.is_empty() && !self.later.is_empty();
         if begins {

@@ -55,7 +55,7 @@ impl Request {
         }
     }
 
-    /// Its key in an error: ` for "orders/42"`, or nothing, as for the test of a connection.
+    /// The key in an error: ` for "orders/42"`, or nothing, as for the test of a connection.
     pub(super) fn for_key(&self) -> String {
         match self {
             Self::Command(command) => command.key(),
@@ -101,7 +101,7 @@ impl Encoder {
     pub(super) fn new(options: &RedisOptions, process: Nonce) -> Self {
         let names = Names::new(&options.namespace, options.server.is_cluster());
         let owner = Owner::this_process(None);
-        // One word, so that the label after it can be anything.
+        // The host becomes one word, so that the label after it can contain spaces.
         let host = owner.host.split_whitespace().collect::<Vec<_>>().join("-");
         let (memory, ttl) = (whole_ms(options.nonce_memory), whole_ms(options.waiter_ttl));
         let waiters_max = options.waiters_max;

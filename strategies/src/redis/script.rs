@@ -3,7 +3,7 @@
 
 use std::sync::LazyLock;
 
-/// One script: its text, and the hash by which the server knows it once it was loaded.
+/// A script: its text, and the hash by which the server knows it once it was loaded.
 #[derive(Debug)]
 pub(super) struct Script {
     text: String,
@@ -30,7 +30,7 @@ script!(POLL, "poll.lua");
 script!(INSPECT, "inspect.lua");
 script!(MARK, "mark.lua");
 
-/// All of them, to be loaded when a connection is first made.
+/// All scripts, which each new connection loads.
 pub(super) fn all() -> [&'static Script; 6] {
     [&LOCK, &UNLOCK, &EXTEND, &POLL, &INSPECT, &MARK]
 }

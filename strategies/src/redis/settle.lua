@@ -11,7 +11,7 @@
 --          nonce -> "wait duration memory enqueued q process owner"
 --          "@process" -> alive until (ms)
 --          "#" -> last position, "#c" -> cursor of the search for silent processes,
---          "#r" -> "heard since grace", see the section heard
+--          "#r" -> "last_heartbeat silence_start grace_until", see the section heartbeats
 --   grant  the holder's nonce, if copies of its LOCK may be in flight; outlives the lease by
 --          nonce_memory, and is then moved to the nonces
 -- ARGV[1]  the calling process
@@ -34,7 +34,7 @@ local now = time[1] * 1000000 + time[2]
 local stamp = time[1] .. string.sub('00000' .. time[2], -6)
 local now_ms = math.floor(now / 1000)
 
---- grant_of: takes value; sets token, enqueued, granted, owner; nil if the value is no lock
+--- grant_of: takes value; sets token, enqueued, granted, owner; nil if the value is not a lock
 local token, enqueued, granted, owner =
   string.match(value, '^%x+ %S (%d+) (%d+) (%d+) (.*)$')
 
@@ -68,21 +68,24 @@ if call('ZCARD', KEYS[2]) > tonumber(nonces_max) then
 end
 call('PEXPIREAT', KEYS[2], call('ZRANGE', KEYS[2], -1, -1, 'WITHSCORES')[2])
 
---- heard: takes record, a "#r", and waiter_ttl; sets since, grace
--- Of all processes that wait for a key: when the last of them gave a sign of life (ms), when a
--- silence of all of them began, and until when processes alive at that time may stay silent. The
--- server itself may have stood still. A silence of all before `grace` ends extends it by half of
--- waiter_ttl. Otherwise a process that is heard too rarely would keep dead waiters.
-local heard, since, grace = string.match(record or '', '^(%d+) (%d+) (%d+)$')
-heard, since, grace = tonumber(heard) or now_ms, tonumber(since) or 0, tonumber(grace) or 0
-if now_ms - heard > waiter_ttl / 2 then
-  since = grace > heard and since + math.floor(waiter_ttl / 2) or heard
-  grace = now_ms + math.floor(waiter_ttl / 2)
+--- heartbeats: takes record, a "#r", waiter_ttl; sets last_heartbeat, silence_start, grace_until
+-- All times (ms) concern the processes that wait for a key: the latest heartbeat of any, the begin
+-- of a silence of all, and the time until which those alive at that begin may stay silent. The
+-- server itself may have stood still. A silence of all before `grace_until` moves the begin by half
+-- of waiter_ttl. Otherwise a process with too rare heartbeats would keep dead waiters.
+local last_heartbeat, silence_start, grace_until =
+  string.match(record or '', '^(%d+) (%d+) (%d+)$')
+last_heartbeat = tonumber(last_heartbeat) or now_ms
+silence_start, grace_until = tonumber(silence_start) or 0, tonumber(grace_until) or 0
+if now_ms - last_heartbeat > waiter_ttl / 2 then
+  silence_start = grace_until > last_heartbeat and silence_start + math.floor(waiter_ttl / 2)
+    or last_heartbeat
+  grace_until = now_ms + math.floor(waiter_ttl / 2)
 end
 
---- refresh: a sign of life of the calling process; takes waiter_ttl, alive, the last one
--- It is renewed where it is older than a sixteenth of waiter_ttl: so much longer each one counts. A
--- queue without any expires.
+--- heartbeat: of the calling process; takes waiter_ttl, alive, the end of its latest one
+-- Refreshed at most every waiter_ttl/16, so a heartbeat is valid for 17/16 waiter_ttl. A queue
+-- without heartbeats expires.
 if not alive or tonumber(alive) < now_ms + waiter_ttl then
   -- Never sooner: a process with a longer waiter_ttl may wait here as well.
   for part = 4, 5 do
@@ -91,9 +94,9 @@ if not alive or tonumber(alive) < now_ms + waiter_ttl then
     end
   end
   local record = call('HGET', KEYS[5], '#r')
-  -- include heard
+  -- include heartbeats
   call('HSET', KEYS[5], '@' .. ARGV[1], now_ms + math.floor(waiter_ttl * 17 / 16),
-    '#r', string.format('%.0f %.0f %.0f', now_ms, since, grace))
+    '#r', string.format('%.0f %.0f %.0f', now_ms, silence_start, grace_until))
 end
 
 --- hand_off: a function
@@ -121,12 +124,12 @@ local function hand_off(head)
       if alive < now_ms then
         -- include settings
         local record = call('HGET', asked, '#r')
-        -- include heard
-        if alive >= since and grace > now_ms then
-          local silent = heard + math.floor(waiter_ttl * 17 / 16) - now_ms
-          if now_ms - heard > waiter_ttl / 2 then
-            -- All of them may be dead: the queue ends unless one is heard by then, and not before
-            -- the last of them is silent.
+        -- include heartbeats
+        if alive >= silence_start and grace_until > now_ms then
+          local silent = last_heartbeat + math.floor(waiter_ttl * 17 / 16) - now_ms
+          if now_ms - last_heartbeat > waiter_ttl / 2 then
+            -- All processes may be dead: the queue expires unless one sends a heartbeat by then,
+            -- and not before the last of them is silent.
             for part = 4, 5 do
               call('PEXPIRE', KEYS[part], math.max(math.floor(waiter_ttl / 2), silent), 'LT')
             end

@@ -69,8 +69,8 @@ impl Waiters {
         self.checks.entry(key).or_default().push(Check { nonce, token });
     }
 
-    /// All checks that were submitted, a script or more for each key: an error that a key causes
-    /// is of its own waiters. They keep their order, in which waiters that Redis has lost queue
+    /// All checks that were submitted, a script or more for each key, so that an error of a key
+    /// concerns only its waiters. They keep their order, in which waiters that Redis has lost queue
     /// again.
     pub(super) fn polls(&mut self, now: Instant) -> Vec<Poll> {
         let mut polls = Vec::new();

@@ -128,7 +128,7 @@ pub(crate) fn explore(name: &str, scenario: fn()) {
     explore_times(SCHEDULES, name, scenario);
 }
 
-/// As [`explore`], for scenarios that take long.
+/// Explores `scenario` as [`explore`] does, with a chosen number of schedules.
 pub(crate) fn explore_times(schedules: usize, name: &str, scenario: fn()) {
     let seed = std::env::var("GAGGLE_SEED").map_or(1, |seed| seed.parse().expect("a number"));
     println!(

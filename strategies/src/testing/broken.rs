@@ -34,7 +34,7 @@ faults! {
     OneLockForAll,
     /// Keys are compared without regard to case and surrounding space.
     FoldsKeys,
-    /// An unlock frees the key whatever its nonce.
+    /// An unlock with any nonce frees the key.
     UnlockIgnoresNonce,
     /// An unlock frees the key and wakes no waiter; waiters retry every 10 s.
     UnlockWakesNoWaiter,
@@ -108,6 +108,6 @@ faults! {
     ListHidesWaiters,
     /// A force-unlock does not notify the holder.
     ForceIsSilent,
-    /// A force-unlock ends any grant, whatever its token.
+    /// A force-unlock with any token ends the grant.
     ForceIgnoresToken,
 }

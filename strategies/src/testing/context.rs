@@ -1,4 +1,4 @@
-//! The tools of a case: handles, keys of its own, and short assertions.
+//! The tools of a case: handles, distinct keys, and short assertions.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -26,7 +26,7 @@ pub(super) type Verdict = Result<(), Stop>;
 /// A lease that no case outlives.
 pub(super) const LONG: Duration = Duration::from_secs(1_800);
 
-/// One attempt, for this lease.
+/// The options of a single attempt, for this lease.
 pub(super) fn at_once(lease: Duration) -> LockOptions {
     LockOptions::default().duration(lease).max_wait(Duration::ZERO)
 }
@@ -89,7 +89,7 @@ macro_rules! refused {
 
 pub(super) use {ensure, refused};
 
-/// One run of one case.
+/// A run of one case.
 pub(super) struct Context<'a> {
     pub(super) fixture: &'a dyn Fixture,
     prefix: String,
@@ -140,7 +140,7 @@ impl<'a> Context<'a> {
         self.fixture.lease()
     }
 
-    /// Long enough for a request to have arrived, short beside a lease.
+    /// Sleeps long enough for a request to have arrived, which is short against a lease.
     pub(super) async fn nap(&self) {
         sleep(self.lease() / 8).await;
     }
@@ -182,7 +182,7 @@ impl<'a> Context<'a> {
         Ok(lock.fencing_token())
     }
 
-    /// Starts a lock in a task of its own.
+    /// Starts a lock in a separate task.
     pub(super) fn start(&self, handle: &Handle, key: &str, options: LockOptions) -> Waiter {
         let (handle, key) = (handle.clone(), key.to_owned());
         let task = tokio::spawn(async move {
@@ -230,8 +230,8 @@ impl<'a> Context<'a> {
         residue.ok_or(Stop::Untried("the fixture cannot count the residue"))
     }
 
-    /// Waits until the granting side keeps no more than `before`, for the time that the contract
-    /// gives it.
+    /// Waits until the granting side keeps at most `before`, for the time that the contract gives
+    /// it.
     pub(super) async fn must_leave_nothing(&self, before: u64) -> Verdict {
         let limit = Instant::now() + self.fixture.sweep() + self.slack();
         loop {
@@ -251,7 +251,7 @@ impl<'a> Context<'a> {
     }
 }
 
-/// A lock call in a task of its own, cancelled when dropped.
+/// A lock call in a separate task, cancelled when dropped.
 pub(super) struct Waiter {
     task: JoinHandle<(Result<Lock, Error>, Instant)>,
 }

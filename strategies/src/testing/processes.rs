@@ -48,7 +48,7 @@ struct Order {
 }
 
 impl Order {
-    /// As four lines: a key of the suite has none.
+    /// The order in four lines: no key of the suite contains a line break.
     fn to_text(&self) -> String {
         let Self { key, file, duration, is_victim } = self;
         format!("{key}\n{}\n{}\n{is_victim}", file.display(), duration.as_millis())

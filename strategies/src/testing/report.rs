@@ -8,11 +8,11 @@ pub const CASE_VARIABLE: &str = "GAGGLE_CASE";
 /// A case of the suite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Case {
-    /// Its number, 1 to 41.
+    /// The case's number, 1 to 42.
     pub number: u8,
     /// The fact that must hold.
     pub name: &'static str,
-    /// Where the contract says so.
+    /// The place in the contract.
     pub rule: &'static str,
 }
 
@@ -21,7 +21,7 @@ pub struct Case {
 pub enum Outcome {
     /// The strategy kept the contract.
     Passed,
-    /// It did not; describes the violation.
+    /// The strategy broke the contract; describes the violation.
     Failed(String),
     /// The contract asks nothing of this strategy here, by its capabilities; says why.
     NotApplicable(&'static str),
@@ -40,7 +40,7 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// One case, and how it ended.
+/// A case, and how it ended.
 #[derive(Clone, Debug)]
 pub struct CaseReport {
     /// Which.
@@ -95,7 +95,8 @@ impl Report {
         self.assert_passed_but_untried(&[]);
     }
 
-    /// As [`assert_passed`](Self::assert_passed), where exactly these cases stay untried.
+    /// Asserts the same as [`assert_passed`](Self::assert_passed), except that exactly these cases
+    /// are untried.
     ///
     /// # Panics
     ///

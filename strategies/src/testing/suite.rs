@@ -74,9 +74,9 @@ pub fn cases() -> impl Iterator<Item = Case> {
     CASES.iter().map(|(case, _)| *case)
 }
 
-/// Runs all cases, one after the other, each on keys of its own; one alone where
-/// [`CASE_VARIABLE`] names it. In a process of [`Fixture::worker`] it makes the increments of case
-/// 42, and ends the process.
+/// Runs all cases, one after the other, each on distinct keys, or only the case that
+/// [`CASE_VARIABLE`] names. In a process of [`Fixture::worker`] it makes the increments of case 42,
+/// and ends the process.
 ///
 /// # Panics
 ///

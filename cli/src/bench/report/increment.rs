@@ -26,7 +26,7 @@ const COLUMNS: [Column<Row>; 5] = [
 ];
 
 impl IncrementReport<'_> {
-    /// What is printed to standard output.
+    /// The text for standard output.
     pub(crate) fn output(&self) -> String {
         if self.args.json { self.json() } else { self.text() }
     }

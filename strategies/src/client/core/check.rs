@@ -38,7 +38,7 @@ mod tests {
                 // The holder's lease ends first.
                 (Some(ms(50)), secs(60), ms(51), ms(52)),
                 (Some(ms(0)), secs(60), ms(1), ms(2)),
-                // A third of its own lease, a second, and never less than a millisecond.
+                // The interval is a third of the lease, at most a second, at least a millisecond.
                 (Some(secs(60)), ms(30), ms(8), ms(10)),
                 (Some(secs(60)), secs(60), ms(800), ms(1_000)),
                 (None, secs(60), ms(800), ms(1_000)),

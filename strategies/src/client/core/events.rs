@@ -23,7 +23,7 @@ use crate::{
 /// the backend knows must move on first.
 const STALE_PAUSE: Duration = Duration::from_millis(10);
 
-/// Where the log of a group does not say who unlocked a lock and why.
+/// Stands for the process and the reason, which the log of a group does not record.
 const ELSEWHERE: &str = "another process";
 
 impl Core {

@@ -26,7 +26,7 @@ pub(super) struct HeldLocks {
     greatest_token: u64,
 }
 
-/// One acquisition that this process relies on.
+/// An acquisition that this process relies on.
 #[derive(Debug)]
 pub(super) struct HeldLock {
     key: Arc<str>,

@@ -150,7 +150,7 @@ impl Pending {
         earlier(self.sends.next(), self.checks.next())
     }
 
-    /// A request that is to be sent.
+    /// The first request that is due to be sent.
     pub(super) fn first_send(&self, now: Instant) -> Option<RequestId> {
         self.sends.first(now).map(|(_, id)| id)
     }
@@ -189,7 +189,7 @@ impl Pending {
         let horizon = now.after(interval / CHECKED_TOGETHER);
         while let Some((_, id)) = self.checks.first(horizon) {
             let request = self.by_id.get_mut(&id).expect(PENDING);
-            // Until the reply, a `Queued` with the next time.
+            // The reply, a `Queued`, schedules the next check.
             self.checks.remove(request.due());
             submit(request.check());
         }

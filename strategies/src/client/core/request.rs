@@ -1,4 +1,4 @@
-//! One request to the granting side, until it is confirmed, refused, withdrawn or expired.
+//! A request to the granting side, until it is confirmed, refused, withdrawn or expired.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,12 +15,12 @@ use crate::{
     lock::{Lock, Nonce},
 };
 
-/// For how long the withdrawal of an unbounded wait is repeated beyond its lease: after that, the
+/// How long the withdrawal of an unbounded wait is repeated beyond its lease: after that, the
 /// granting side drops the waiter with its process.
 const FOREVER_GRACE: Duration = Duration::from_secs(3600);
 
-/// A request in the order in which those of one time are sent: unlocks first, since they make way
-/// for locks, and locks in the order of the calls.
+/// The order of requests that are due at the same time: unlocks first, since they free keys for
+/// locks, and locks in the order of the calls.
 pub(super) type Due = (CallId, RequestId);
 
 /// A caller that waits for the reply to a request.
@@ -33,7 +33,7 @@ pub(super) struct Request {
     sends: Sends,
     /// When it is sent, or checked once it is queued.
     due: Timer<Due>,
-    /// Each with the time at which it stops waiting.
+    /// The callers, each with the time at which it stops waiting.
     callers: SmallVec<[Timer<Caller>; 1]>,
 }
 
@@ -61,7 +61,7 @@ pub(super) struct UnlockOp {
     lock: Lock,
     /// A copy of the nonce's LOCK may arrive after this: the granting side must remember it.
     copies: bool,
-    /// Until when it is repeated.
+    /// The time until which the UNLOCK is repeated.
     until: Instant,
     /// A force-unlock: the token that it ends, the process and the reason.
     forced: Option<(u64, Arc<str>)>,
@@ -309,7 +309,8 @@ impl LockOp {
         self.call.nonce
     }
 
-    /// Until when its withdrawal is repeated: past it, the lease that it would end is over.
+    /// The time until which the withdrawal is repeated: after it, the lease that it would end is
+    /// over.
     pub(super) fn withdrawn_by(&self, now: Instant) -> Instant {
         let end = match self.call.until {
             Until::Forever => now.after(FOREVER_GRACE),

@@ -10,8 +10,8 @@ pub(super) struct TimerQueue<T> {
     by_time: BTreeSet<(Instant, T)>,
 }
 
-/// When an item is processed, if it is scheduled. Kept beside the item, so that the queue finds it
-/// by its time.
+/// An item and the time at which it is processed, if it is scheduled. The queue finds the item by
+/// this time.
 #[derive(Debug)]
 pub(super) struct Timer<T> {
     pub(super) item: T,

@@ -1,4 +1,4 @@
-//! One call of a handle, with the drop guard that withdraws the call of a dropped future.
+//! A call of a handle, with the drop guard that withdraws the call of a dropped future.
 
 use tokio::sync::oneshot;
 

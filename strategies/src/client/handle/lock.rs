@@ -53,7 +53,8 @@ impl<B: Backend> Client<B> {
                         if taken {
                             return Ok(lock);
                         }
-                        // It was lost before it was read: with the handle, or with what granted it.
+                        // The lock was lost before its grant was read, with the handle or with the
+                        // granting side.
                         self.check_running()?;
                     } else if late_grants == LATE_GRANTS_MAX {
                         return Err(too_short(call.lease, self.clock.now().since(now)));
@@ -79,7 +80,7 @@ impl<B: Backend> Client<B> {
             };
             drop(guard);
             self.pause_before_retry(pause, &call).await?;
-            // One nonce is one request.
+            // Each request has a new nonce.
             (call.id, call.nonce) = (self.next_id(), self.random.nonce());
         }
     }

@@ -30,7 +30,7 @@ impl<B: Backend> Operator for Client<B> {
         let ListOptions { prefix, limit, after } = options;
         // The inspections of a page are pending at once. It has less than twice its limit of keys.
         let limit = limit.min((self.profile.requests_max / 2).max(1));
-        // One scan can find a key twice.
+        // A scan can find a key twice.
         let mut keys = BTreeSet::new();
         let mut next = after.map(|cursor| cursor.0);
         for _ in 0..SCANS_PER_PAGE {
@@ -101,8 +101,8 @@ impl<B: Backend> Client<B> {
         Ok((entries, unreadable))
     }
 
-    /// Sends a request that changes nothing through the log of a group, so that the inspection
-    /// after it sees every grant before it: a member inspects its own table.
+    /// Sends a request that changes nothing through the log of a group. A member inspects its own
+    /// table: the inspection after this request sees every grant before it.
     async fn catch_up(&self, key: &str, limit: Instant) -> Result<(), Error> {
         if !self.profile.capabilities.waits_for_leader {
             return Ok(());

@@ -22,8 +22,8 @@ use crate::{
 const SHOWN_CHARS: usize = 64;
 /// The most warnings of each kind: foreign names, frames that do not decode, options that differ.
 const WARNED_MAX: usize = 64;
-/// A process that is in no group sends twenty frames a second, and a leader at least one: a cause
-/// that did not recur for this long is over.
+/// A cause that did not recur for this long is over: a process without a group sends twenty frames
+/// a second, and a leader at least one.
 const CAUSE_TTL: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Default)]
@@ -115,7 +115,7 @@ impl Formation {
         has_changed.then_some(reason)
     }
 
-    /// Nothing is missing now.
+    /// Forgets the last report, once nothing is missing.
     pub(in crate::member) fn forget_report(&mut self) {
         self.reports.reported = None;
     }

@@ -85,7 +85,7 @@ impl Group {
     }
 }
 
-/// From when on a group grants, in its cluster time, which begins at 0. Where leases are held
+/// The cluster time, which begins at 0, from which on a group grants. Where leases are held
 /// outside members, those of an earlier group may live on: their holders did not see it end.
 fn opens_at(table: &TableConfig, drift: Drift) -> ClusterTime {
     let outside = Duration::from_millis(table.outside_max_ms);

@@ -21,8 +21,8 @@ use crate::{
 
 /// The bytes of all entries beyond which a log is compacted.
 const LOG_BYTES_MAX: usize = 1 << 20;
-/// A leader keeps entries for receivers of snapshots up to this multiple of both limits: they have
-/// seconds to catch up, and a silent one costs bounded memory.
+/// A leader keeps entries for receivers of snapshots up to this multiple of both limits. Receivers
+/// have seconds to catch up, and a silent one costs bounded memory.
 const KEPT_LOGS: u64 = 32;
 
 /// The output of a group in one round.
@@ -134,7 +134,7 @@ impl Group {
     }
 
     fn install(&mut self, snapshot: &Snapshot, out: &mut Output) {
-        // The same bytes, not equal ones, if it is the one that was checked last.
+        // Pointers suffice: a snapshot that was checked last is the same bytes, not equal ones.
         let is_same = |bytes: &Bytes| bytes.as_ptr() == snapshot.data.as_ptr();
         (self.table, self.roster) = match self.checked.take() {
             Some((bytes, restored)) if is_same(&bytes) => restored,

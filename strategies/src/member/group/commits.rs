@@ -1,5 +1,6 @@
-//! How members learn of a commit: by the append itself where two are a majority, by an
-//! advertisement of the leader if they wait for it, and by the next entry or heartbeat otherwise.
+//! How members learn of a commit. In a group where two are a majority, the append itself shows it.
+//! The leader advertises it to members that wait for it. Others learn it by the next entry or
+//! heartbeat.
 
 use std::mem;
 
@@ -9,9 +10,9 @@ use super::{Group, Output, RaftMessage};
 use crate::lock_table::Effect;
 
 impl Group {
-    /// Of three voters two are a majority: an entry of the leader's own term (Raft §5.4.2) is
-    /// committed as soon as one other voter has it. That voter need not wait for the leader to
-    /// advertise the commit.
+    /// Commits an entry at once in a group of three, where two voters are a majority. An entry of
+    /// the leader's own term (Raft §5.4.2) is committed as soon as one other voter has it. That
+    /// voter need not wait for the leader to advertise the commit.
     pub(super) fn commit_at_once(&self, message: &mut Message) {
         let own = |last: &&Entry| last.term == message.term;
         let Some(last) = message.entries.last().filter(own) else { return };

@@ -13,9 +13,9 @@ use crate::{clock::Instant, member::transfers::Transfers};
 const SNAPSHOT_STALL: Duration = Duration::from_millis(300);
 
 impl Group {
-    /// Whether a learner has all but the last few entries, or all that was committed a short
-    /// election timeout ago (Raft thesis §4.2.1): then its vote costs no availability. Under
-    /// constant load it stays behind by what is committed in a round trip.
+    /// Whether a learner has all but the last few entries, or all that were committed a short
+    /// election timeout ago (Raft thesis §4.2.1). Its vote then costs no availability. Under
+    /// constant load it stays behind by the entries that are committed in a round trip.
     pub(in crate::member) fn has_caught_up(&self, learner: u64) -> bool {
         /// Entries, each of up to sixteen commands.
         const NEAR: u64 = 64;

@@ -8,20 +8,20 @@ use crate::{
     wait::whole_ms,
 };
 
-/// While leases live, a leader commits a stamp at least this often, so that a change of leader
+/// While leases live, a leader commits a stamp at least this often. A change of leader then
 /// lengthens a lease by at most this plus the leaderless time.
 pub(super) const STAMP_EVERY: Duration = Duration::from_millis(500);
 
 /// How long a nonce that may be forgotten can wait for a stamp.
 pub(super) const FORGET_WITHIN: Duration = Duration::from_secs(10);
 
-/// While nonces are overdue to be forgotten, a stamp goes out this often: one step forgets a
+/// While nonces are overdue to be forgotten, a leader commits a stamp this often: a step forgets a
 /// limited number, so that none stops a member for long.
 const FORGET_EVERY: Duration = Duration::from_millis(10);
 
-/// A leader's cluster time: it continues from the greatest stamp in the leader's log, uncommitted
-/// tail and snapshot included, at the rate of the local clock (contract, rule 3). It stops where a
-/// table's does, at [`TIME_MAX`]: no leader gets there but by a forged stamp.
+/// A leader's cluster time. It continues at the rate of the local clock from the greatest stamp in
+/// the leader's log, with its uncommitted tail and snapshot (contract, rule 3). It stops where a
+/// table's does, at [`TIME_MAX`], which only a forged stamp reaches.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LeaderClock {
     base: ClusterTime,
@@ -57,7 +57,7 @@ impl LeaderClock {
     }
 
     fn due(&self, table: &LockTable) -> Option<ClusterTime> {
-        // A leader's first entry is a NOOP of its own: it commits what earlier terms left.
+        // A leader's first entry is a NOOP, which commits the entries of earlier terms.
         let Some(last) = self.last else { return Some(self.base) };
         let next = |every| last.after(whole_ms(every));
         // A lease that ends by the latest stamp ends when that entry is applied.
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(due(&stamped(&queue[..1])), Some(305), "no waiter");
     }
 
-    /// It ends when the entry with that stamp is applied.
+    /// The lease ends when the entry with that stamp is applied.
     #[test]
     fn lease_ended_by_a_stamp_needs_no_other() {
         let queue = [(5, lock(1, 300, Wait::No)), (6, lock(2, 300, Wait::Forever))];

@@ -64,7 +64,7 @@ pub(super) fn check(raft: &Raft<VolatileLog>, me: u64, m: &Message) -> Result<()
     }
     let last = raft.raft_log.last_index();
     let stored = raft.raft_log.persisted == last;
-    // A later term makes any receiver a follower, also a leader with entries of its own.
+    // A later term makes any receiver a follower, also a leader that has appended entries.
     let follows = raft.state == StateRole::Follower || m.term > raft.term;
     let stands = matches!(raft.state, StateRole::Candidate | StateRole::PreCandidate);
     match m.msg_type {

@@ -34,7 +34,7 @@ pub struct GroupView {
     pub last: (u64, u64),
 }
 
-/// One entry of a member's log.
+/// An entry of a member's log.
 #[derive(Clone, Copy, Debug)]
 pub struct LogEntry<'a>(&'a Entry);
 
@@ -57,7 +57,7 @@ impl LogEntry<'_> {
         matches!(self.payload(), Payload::Change(Some(MemberChange::Replace { .. })))
     }
 
-    /// Its commands to the lock table, and their stamp; `None` for the engine's own entries.
+    /// The commands to the lock table, and their stamp; `None` for the engine's own entries.
     #[must_use]
     pub fn commands(&self) -> Option<(ClusterTime, Vec<Command>)> {
         match self.payload() {
@@ -66,7 +66,7 @@ impl LogEntry<'_> {
         }
     }
 
-    /// Its bytes: the data and the context.
+    /// The bytes of the entry: the data and the context.
     #[must_use]
     pub fn bytes(&self) -> [&[u8]; 2] {
         [&self.0.data, &self.0.context]
@@ -78,7 +78,7 @@ impl LogEntry<'_> {
 }
 
 impl Group {
-    /// Its state.
+    /// The state of the group.
     #[must_use]
     pub fn view(&self) -> GroupView {
         let (store, raft) = (self.raw.store(), &self.raw.raft);

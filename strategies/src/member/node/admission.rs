@@ -5,7 +5,7 @@ use crate::{
     lock_table::{Command, Wait},
 };
 
-/// Whether a command that `process` sent may be appended: a peer is no more trusted than a caller.
+/// Whether a command that `process` sent may be appended: a peer is not trusted more than a caller.
 pub(super) fn is_admissible(command: &Command, process: u64, lease_max_ms: u64) -> bool {
     let key_fits = |key: &str| !key.is_empty() && key.len() <= KEY_BYTES_MAX;
     let lease_fits = |ms: u64| ms > 0 && ms <= lease_max_ms;
@@ -27,7 +27,7 @@ pub(super) fn is_admissible(command: &Command, process: u64, lease_max_ms: u64) 
         Command::Extend { key, process: asks, duration_ms, .. } => {
             asks.0 == process && key_fits(key) && lease_fits(*duration_ms)
         }
-        // Only a leader appends these, of its own.
+        // Only a leader appends these, unasked.
         Command::DropWaiters { .. } | Command::Noop => false,
     }
 }

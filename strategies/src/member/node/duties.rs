@@ -31,8 +31,8 @@ impl Node {
         }
     }
 
-    /// One tick of the engine, and all timed work. The tokens of a group that is formed now begin
-    /// at `first_token`.
+    /// Runs a tick of the engine, and all timed work. The tokens of a group that is formed now
+    /// begin at `first_token`.
     pub fn tick(&mut self, now: Instant, first_token: u64) {
         self.identity.wall_clock(first_token);
         self.count(now, 1);

@@ -3,7 +3,7 @@
 use gaggle_channels::NodeName;
 
 use super::{
-    Body, Group, Instant, NameInUse, Node, RaftMessage, Standing, Timer, admission,
+    Body, Group, Instant, MembershipState, NameInUse, Node, RaftMessage, Timer, admission,
     duties::RESIGN_GRACE, wire, wire::Header,
 };
 use crate::{
@@ -80,7 +80,8 @@ impl Node {
         if self.group.is_none() && header.group != 0 {
             self.found_pledged(now, header.group);
             // A process that pledged to another group votes in none until that has ended.
-            let is_free = self.group.is_none() && self.formation.standing() != Standing::Pledged;
+            let is_free = self.group.is_none()
+                && self.formation.membership_state() != MembershipState::Pledged;
             if is_free && matches!(body, Body::Raft(_) | Body::Chunk(_)) {
                 tracing::info!("joining an existing group");
                 let me = self.identity.incarnation();
@@ -157,7 +158,7 @@ impl Node {
         if !admitted && !self.formation.admits(from) {
             self.formation.warn_of_stranger(from);
             if self.group.is_some() {
-                // It must form no second group, in which it would grant the same keys.
+                // The sender must not form a second group, which would grant the same keys.
                 let body = self.presence(0, 0);
                 self.outbox.post_named(from, header.from, &body);
             }
@@ -171,8 +172,8 @@ impl Node {
         let to_me = header.to == self.identity.incarnation();
         let is_member = |id: u64| members.is_some_and(|members| members.contains_key(&id));
         let reply = self.peers.presence(now, from, header.from, presence, to_me, is_member);
-        // Where a name runs twice, each process receives the frames of both. A member of a group
-        // replies to all of them, so that none is formed beside its own.
+        // If two processes have this name, each receives the frames of both. A member of a group
+        // replies to all of them, so that no second group is formed.
         let for_me = to_me || header.to == 0;
         let knows_me = header.to != 0;
         if !knows_me || (reply.is_due && (to_me || self.group.is_some())) {
@@ -191,8 +192,8 @@ impl Node {
         }
         let Some(group) = &self.group else { return };
         let stranger = !group.roster().contains_key(&header.from);
-        match presence.standing {
-            Standing::Member(id) | Standing::Joining(id)
+        match presence.membership_state {
+            MembershipState::Member(id) | MembershipState::Joining(id)
                 if id == group.id() && group.leads_applied() && stranger =>
             {
                 self.outbox.post_named(from, header.from, &Body::Removed);

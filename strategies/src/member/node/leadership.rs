@@ -7,10 +7,10 @@ use crate::{
     member::timers::{Timer, Timers},
 };
 
-/// Without a leader for this long, a member asks the others how they stand.
+/// A member that has had no leader for this long asks the others for their membership state.
 const LEADERLESS_ASKS: Duration = Duration::from_millis(500);
-/// Without a leader for this long, and for four of the longest election timeouts, no later
-/// configuration arrives.
+/// A member that has had no leader for this long, and for four of the longest election timeouts,
+/// receives no later configuration.
 const LEADERLESS: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Default)]

@@ -32,11 +32,11 @@ pub(super) struct Outbox {
     bodies: BTreeMap<(NodeName, u64), Bodies>,
 }
 
-/// The encoded bodies for one receiver, one behind the other.
+/// The encoded bodies for one receiver, one after the other.
 #[derive(Debug)]
 struct Bodies {
     bytes: Vec<u8>,
-    /// Where each body ends.
+    /// The end of each body in `bytes`.
     ends: Vec<usize>,
 }
 
@@ -75,7 +75,7 @@ impl Outbox {
         self.bodies.clear();
     }
 
-    /// Nothing is sent to an incarnation of unknown name: the engine will send again.
+    /// Posts a body, unless the incarnation's name is unknown: the engine will send again.
     pub(super) fn post(&mut self, incarnation: u64, body: &Body) {
         if let Some(name) = self.name_of(incarnation).cloned() {
             self.put(name, incarnation, body);

@@ -136,8 +136,8 @@ fn event(effect: &Effect, process: ProcessId) -> Option<Event> {
     }
 }
 
-/// Where the LOCK was repeated after its grant, only what then remained of the lease counts from
-/// the send.
+/// The event of a grant. If the LOCK was repeated after its grant, only the rest of the lease at
+/// that time counts from the send.
 fn granted(grant: &Grant) -> Event {
     let waited = Duration::from_millis(grant.granted_at.since(grant.asked_at));
     let from = grant.granted_at.max(grant.asked_at);

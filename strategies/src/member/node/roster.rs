@@ -15,8 +15,8 @@ use crate::{
     },
 };
 
-/// Incarnations that frames of the group may come from, members or not: a sender under ever new ids
-/// costs bounded memory, until the group next changes its members.
+/// The most incarnations that frames of the group may come from, members or not. It bounds the
+/// memory for a sender with ever new ids, until the group next changes its members.
 const SENDERS_MAX: usize = 1024;
 /// A member that joins and receives nothing from its group for this long starts over.
 const JOIN_PATIENCE: Duration = Duration::from_secs(5);

@@ -5,7 +5,9 @@ use gaggle_channels::FRAME_BYTES_MAX;
 use super::*;
 use crate::{
     limits::HOST_BYTES_MAX,
-    member::wire::{self, Body, Forming, Header, Presence, Process, Standing, Times, VERSION},
+    member::wire::{
+        self, Body, Forming, Header, MembershipState, Presence, Process, Times, VERSION,
+    },
 };
 
 const fn ms(ms: u64) -> Duration {
@@ -84,12 +86,20 @@ fn an_invitation_fits_into_a_frame() {
         let host = "h".repeat(HOST_BYTES_MAX);
         let process = Process { id, started: id, host, pid: u32::MAX };
         let members = forming.members.iter().map(|(name, _)| name.clone()).collect();
-        let (standing, seq, last_token, challenge, echo) =
-            (Standing::Member(u128::MAX), id, id, id, id);
+        let (membership_state, seq, last_token, challenge, echo) =
+            (MembershipState::Member(u128::MAX), id, id, id, id);
         let longest = Duration::from_secs(u64::MAX);
         let times = Times { heartbeat: longest, election_timeout: (longest, longest) };
-        let presence =
-            Presence { seq, standing, last_token, challenge, echo, process, members, times };
+        let presence = Presence {
+            seq,
+            membership_state,
+            last_token,
+            challenge,
+            echo,
+            process,
+            members,
+            times,
+        };
         let frame = [wire::encode(&header), wire::encode(&Body::Presence(presence))].concat();
         assert!(frame.len() <= least.max(4096), "{} bytes", frame.len());
     }

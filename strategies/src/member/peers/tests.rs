@@ -8,9 +8,9 @@ fn name() -> NodeName {
 
 fn presence(seq: u64, challenge: u64, echo: u64) -> Presence {
     let process = Process { id: 1, ..Process::default() };
-    let standing = Standing::Free;
+    let membership_state = MembershipState::Free;
     let (members, times) = (vec![], Times::default());
-    Presence { seq, standing, last_token: 0, challenge, echo, process, members, times }
+    Presence { seq, membership_state, last_token: 0, challenge, echo, process, members, times }
 }
 
 #[test]
@@ -18,7 +18,7 @@ fn challenge_verifies_an_incarnation() {
     let (mut peers, now) = (Peers::default(), Instant::default());
     let first = peers.presence(now, &name(), 7, &presence(1, 1, 0), true, |_| false);
     assert_eq!(first, Reply::of(true, false));
-    let (challenge, echo) = peers.words(&name(), 7, false);
+    let (challenge, echo) = peers.challenge_and_echo(&name(), 7, false);
     assert_eq!(echo, 1);
     let late = peers.presence(now, &name(), 7, &presence(2, 1, challenge - 1), true, |_| false);
     assert!(!late.verified, "an old echo proves nothing");
@@ -41,11 +41,11 @@ fn verified_incarnation_ends_the_former() {
     let (mut peers, now) = (Peers::default(), Instant::default());
     peers.admitted(now, &name(), 7);
     peers.presence(now, &name(), 8, &presence(1, 0, 0), true, |_| false);
-    let (challenge, _) = peers.words(&name(), 8, false);
+    let (challenge, _) = peers.challenge_and_echo(&name(), 8, false);
     let later = now.after(RIVAL_PATIENCE);
     peers.presence(later, &name(), 8, &presence(2, 0, challenge), true, |_| false);
     assert!(peers.is_replaced(&name(), 7, 1));
-    let inside = Presence { standing: Standing::Member(1), ..presence(3, 0, 0) };
+    let inside = Presence { membership_state: MembershipState::Member(1), ..presence(3, 0, 0) };
     peers.presence(now, &name(), 8, &inside, true, |_| false);
     assert!(!peers.is_replaced(&name(), 7, 1), "it has taken the old one's place");
 }
@@ -64,7 +64,11 @@ fn frames_keep_a_known_peer_fresh() {
     // The group admits what it has admitted: no change.
     peers.presence(at(13), &name(), 7, &presence(5, 3, 0), true, |_| false);
     peers.admitted(at(13), &name(), 7);
-    assert_eq!(peers.words(&name(), 7, false).1, 3, "its challenge is still to be echoed");
+    assert_eq!(
+        peers.challenge_and_echo(&name(), 7, false).1,
+        3,
+        "its challenge is still to be echoed"
+    );
     peers.admitted(at(20), &name(), 8);
     assert_eq!(peers.get(&name()).unwrap().incarnation, 8);
     assert!(fresh(&peers, 21), "the leader has verified it");
@@ -96,11 +100,11 @@ fn old_challenge_and_presence_are_ignored() {
 fn early_challenge_is_echoed_later() {
     let (mut peers, now) = (Peers::default(), Instant::default());
     peers.presence(now, &name(), 7, &presence(1, 6, 0), true, |_| false);
-    let (challenge, _) = peers.words(&name(), 7, false);
+    let (challenge, _) = peers.challenge_and_echo(&name(), 7, false);
     peers.presence(now, &name(), 7, &presence(2, 0, challenge), true, |_| false);
-    assert_eq!(peers.words(&name(), 7, false).1, 6);
-    let (first, _) = peers.words(&name(), 7, true);
-    let (second, _) = peers.words(&name(), 7, true);
+    assert_eq!(peers.challenge_and_echo(&name(), 7, false).1, 6);
+    let (first, _) = peers.challenge_and_echo(&name(), 7, true);
+    let (second, _) = peers.challenge_and_echo(&name(), 7, true);
     assert!(second > first, "each asking is a fresh challenge");
 }
 
@@ -108,7 +112,7 @@ fn early_challenge_is_echoed_later() {
 fn new_incarnation_is_fresh_once_verified() {
     let (mut peers, at) = (Peers::default(), |s| Instant::from_origin(Duration::from_secs(s)));
     peers.presence(at(10), &name(), 7, &presence(1, 1, 0), true, |_| false);
-    let (challenge, _) = peers.words(&name(), 7, false);
+    let (challenge, _) = peers.challenge_and_echo(&name(), 7, false);
     peers.presence(at(20), &name(), 7, &presence(2, 1, challenge), true, |_| false);
     assert_eq!(peers.get(&name()).unwrap().last_heard_at, at(20));
     assert!(peers.get(&name()).unwrap().is_fresh(at(21), Duration::from_secs(1)));
@@ -118,11 +122,11 @@ fn new_incarnation_is_fresh_once_verified() {
 fn each_possible_incarnation_gets_presence() {
     let (mut peers, now) = (Peers::default(), Instant::default());
     assert_eq!(peers.incarnations(&name()), [0], "of any process");
-    peers.words(&name(), 0, true);
+    peers.challenge_and_echo(&name(), 0, true);
     assert_eq!(peers.incarnations(&name()), [0], "asked, and not heard");
     peers.presence(now, &name(), 7, &presence(1, 1, 0), true, |_| false);
     assert_eq!(peers.incarnations(&name()), [7], "it has not replied yet");
-    let (challenge, _) = peers.words(&name(), 7, false);
+    let (challenge, _) = peers.challenge_and_echo(&name(), 7, false);
     peers.presence(now, &name(), 7, &presence(2, 1, challenge), true, |_| false);
     assert_eq!(peers.incarnations(&name()), [7]);
     peers.presence(now, &name(), 8, &presence(1, 1, 0), true, |_| false);
@@ -138,13 +142,13 @@ fn takeover_by(id: u64, is_member: bool) -> (Peers, Option<Takeover>) {
         peers.presence(now, &name(), incarnation, &presence, true, |_| is_member)
     };
     says(&mut peers, 7, 5, 1, 0);
-    let (challenge, _) = peers.words(&name(), 7, false);
+    let (challenge, _) = peers.challenge_and_echo(&name(), 7, false);
     assert!(says(&mut peers, 7, 5, 2, challenge).verified);
     assert_eq!(says(&mut peers, 8, id, 1, 0).takeover, Some(Takeover::Pending { rival: 7 }));
-    let (challenge, _) = peers.words(&name(), 8, false);
+    let (challenge, _) = peers.challenge_and_echo(&name(), 8, false);
     let asked = says(&mut peers, 8, id, 2, challenge);
     assert_eq!((asked.verified, asked.takeover), (false, Some(Takeover::Pending { rival: 7 })));
-    let (challenge, _) = peers.words(&name(), 7, true);
+    let (challenge, _) = peers.challenge_and_echo(&name(), 7, true);
     assert!(says(&mut peers, 7, 5, 3, challenge).verified);
     let takeover = says(&mut peers, 8, id, 3, 0).takeover;
     (peers, takeover)
@@ -158,7 +162,7 @@ fn incarnation_that_left_keeps_no_name() {
         peers.left(&name(), left);
         let first = peers.presence(now, &name(), 8, &presence(1, 0, 0), true, |_| true);
         assert_eq!((first.verified, first.takeover.is_none()), (false, verified));
-        let (challenge, _) = peers.words(&name(), 8, false);
+        let (challenge, _) = peers.challenge_and_echo(&name(), 8, false);
         let presence = presence(2, 0, challenge);
         let replied = peers.presence(now, &name(), 8, &presence, true, |_| true);
         assert_eq!((replied.verified, replied.takeover.is_none()), (verified, verified));

@@ -76,7 +76,7 @@ struct Process {
 }
 
 impl Process {
-    /// One turn without its arrivals: rounds, and the frames that leave.
+    /// Takes a turn without its arrivals. Returns the frames that leave.
     fn turn(&mut self, now: Instant) -> Result<Vec<Frame>, NameInUse> {
         let mut events = Vec::new();
         self.core.expire(now);
@@ -278,7 +278,7 @@ impl World {
         }
     }
 
-    /// One turn of a member that goes on; the frames that it sends.
+    /// Takes a turn of a member that must not fail. Returns the frames that it sends.
     pub(super) fn turn(&mut self, name: &str) -> Vec<Frame> {
         let now = self.now;
         self.nodes.get_mut(name).expect("it runs").turn(now).expect("the member goes on")
@@ -291,7 +291,7 @@ impl World {
             Ok(frames) => frames,
             Err(error) => {
                 self.failed.push((name.into(), error.to_string()));
-                // As the driver does: a member that cannot go on ends.
+                // A member that cannot go on ends, as in the driver.
                 self.kill(name);
                 return;
             }

@@ -146,7 +146,7 @@ fn snapshot((data, index, term, configuration): SnapshotFields<Bytes, Vec<u64>>)
 mod tests {
     use super::*;
 
-    /// A message of which every field has a value of its own.
+    /// A message in which every field has a distinct value.
     fn full() -> Message {
         let mut message = Message {
             msg_type: MessageType::MsgAppend,

@@ -1,4 +1,4 @@
-//! The way to a server: directly, by Sentinels or in a Cluster, over TLS or not.
+//! The candidates for the server: directly, by Sentinels or in a Cluster, with or without TLS.
 
 use gaggle_channels::internal::net::LookUps;
 #[cfg(feature = "tls")]
@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{error::Error, redis::options::RedisOptions};
 
-/// The way to the server of these options, and how its URLs begin.
+/// How to connect to the server of these options, and the scheme of its URLs.
 pub(in crate::redis) fn dial(
     options: &RedisOptions,
     info: &ConnectionInfo,

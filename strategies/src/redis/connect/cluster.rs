@@ -29,7 +29,7 @@ const NO_CLUSTER: &str = "This instance has cluster support disabled";
 
 /// Asks the nodes, beginning with another one in each attempt.
 pub(super) struct ClusterDial {
-    /// As the options name them.
+    /// The nodes that the options name.
     seeds: Vec<ConnectionAddr>,
     /// The nodes of the slot, when last seen: they know the way if no seed is left.
     seen: Arc<Mutex<Vec<ConnectionAddr>>>,
@@ -41,7 +41,7 @@ pub(super) struct ClusterDial {
 impl ClusterDial {
     /// # Errors
     ///
-    /// [`Error::InvalidOptions`] for a server that is no node of a Cluster.
+    /// [`Error::InvalidOptions`] for a server that is not a node of a Cluster.
     pub(super) fn new(
         info: &ConnectionInfo,
         more: &[String],

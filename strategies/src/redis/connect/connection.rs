@@ -44,8 +44,8 @@ pub(in crate::redis) type NewConnection = (u64, ServerState);
 type Outcome = Result<Session, ConnectionError>;
 type Attempt = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 
-/// The ways to a server, of which the first that leads to one wins. The next begins when one has
-/// failed, and a head start after the one before: one may lead to a host that does not reply.
+/// The attempts to reach a server, of which the first that succeeds wins. The next begins when one
+/// has failed, or a head start after the one before: a host may not reply.
 struct Race {
     handshake: Handshake,
     waiting: VecDeque<Dialing>,
@@ -245,7 +245,7 @@ impl Connection {
         pipeline.send(request, cmd);
     }
 
-    /// Whether an idle connection is to be tested.
+    /// Whether an idle connection needs a test.
     pub(in crate::redis) fn is_to_be_tested(&self, now: Instant) -> bool {
         let State::Up { pipeline, silent_since, .. } = &self.state else { return false };
         pipeline.is_idle() && silent_since.after(self.options.waiter_ttl) <= now
@@ -289,8 +289,8 @@ impl Connection {
         ConnectionError::unreachable_within(address, "no connection", self.limit())
     }
 
-    /// How long this attempt to connect may take. The first ones after a connection are given up
-    /// sooner: a server that hangs, or a network that has lost a part of one, needs a new one.
+    /// How long this attempt to connect may take. The first attempts after a connection are
+    /// shorter: only a new attempt helps against a server that hangs or a lost packet.
     fn limit(&self) -> Duration {
         let limit = self.options.connect_timeout;
         match self.was_up {

@@ -37,16 +37,16 @@ pub type Dialing = Pin<Box<dyn Future<Output = io::Result<Dialed>> + Send>>;
 
 /// Opens streams to one server. Tests and the simulator have their own.
 pub trait Dial: Send + 'static {
-    /// The ways to the server: if what one leads to cannot be used, the next is tried. An error
-    /// may be a [`ConnectionError`].
+    /// The attempts to reach the server: if the stream of one cannot be used, the next is tried.
+    /// An error may be a [`ConnectionError`].
     fn dial(&mut self) -> Vec<Dialing>;
 
-    /// Whether the ways of a later call may lead to another server.
+    /// Whether the attempts of a later call may reach another server.
     fn may_move(&self) -> bool {
         false
     }
 
-    /// Whether a look-up goes on that the next call's ways would await.
+    /// Whether a look-up is pending that the next call's attempts would await.
     fn has_pending_look_up(&self) -> bool {
         false
     }
@@ -70,7 +70,7 @@ pub(super) struct Transport {
 #[derive(Clone, Debug)]
 pub(super) struct TlsWay {
     pub(super) client: TlsClient,
-    /// In the server's certificate, if it is not the host.
+    /// The name in the server's certificate, if it is not the host.
     pub(super) name: Option<String>,
 }
 

@@ -19,14 +19,14 @@ pub(in crate::redis) struct Handshake {
     /// How URLs to such a server begin.
     pub(in crate::redis) scheme: &'static str,
     pub(in crate::redis) login: RedisConnectionInfo,
-    /// Where grants are published; `None` if no call of this handle queues.
+    /// The topic of grants; `None` if no call of this handle queues.
     pub(in crate::redis) topic: Option<String>,
-    /// Where force-unlocks are published, read together with `topic`.
+    /// The topic of force-unlocks, read together with `topic`.
     pub(in crate::redis) forced: String,
     pub(in crate::redis) allow_eviction: bool,
     /// Whether `WAIT` is used.
     pub(in crate::redis) waits: bool,
-    /// In a Cluster: a key without a use, which the server must be able to write.
+    /// An unused key that the server must be able to write, in a Cluster.
     pub(in crate::redis) key: Option<String>,
 }
 
@@ -34,7 +34,7 @@ impl Handshake {
     /// Subscribes, checks the server and loads the scripts, in one write. Returns the server's time
     /// in microseconds.
     ///
-    /// It is the same for every connection: a server can be replaced, and its settings and rights
+    /// Every connection performs all of it: a server can be replaced, and its settings and rights
     /// can change.
     pub(in crate::redis) async fn perform(
         &self,
@@ -53,7 +53,7 @@ impl Handshake {
             for topic in [topic, &self.forced] {
                 commands.push(("SUBSCRIBE", command(&["SUBSCRIBE", topic])));
             }
-            // Without this right, other processes would find their grants by checks alone.
+            // This right is needed: otherwise other processes find their grants by checks alone.
             commands.push(("PUBLISH", command(&["PUBLISH", topic, protocol::HELLO])));
         }
         let load =

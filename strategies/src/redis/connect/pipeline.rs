@@ -34,8 +34,8 @@ const IN_FLIGHT_MAX: usize = 1024;
 /// How many bytes the library gathers for one write: about eight requests, which the server runs
 /// while the next are encoded. Larger writes were slower.
 const WRITE_BYTES: usize = 4096;
-/// How many bytes one poll of the library's driver reads: by itself it reads until nothing is left,
-/// and a stranger may publish faster than this process reads.
+/// How many bytes one poll of the library's driver reads. Without a limit it reads until nothing is
+/// left, and a stranger may publish faster than this process reads.
 const READ_BYTES: usize = 128 * 1024;
 
 /// A request and its reply.
@@ -48,8 +48,8 @@ type Reply = Pin<Box<dyn Future<Output = RedisResult<Value>> + Send>>;
 pub(super) struct Pipeline {
     connection: MultiplexedConnection,
     driver: Driver,
-    /// In the order of their sends, and so of their replies. The first `handed` were given to the
-    /// library.
+    /// The requests in the order of their sends, and so of their replies. The first `handed` were
+    /// given to the library.
     requests: VecDeque<(Request, Reply)>,
     handed: usize,
     replies: Vec<Replied>,

@@ -1,4 +1,4 @@
-//! Questions to a server that knows where the locks are: a Sentinel, or any node of a Cluster.
+//! Queries to a server that knows which server holds the locks: a Sentinel or a node of a Cluster.
 
 use std::{pin::pin, time::Duration};
 
@@ -11,7 +11,7 @@ use redis::{
 use super::dial::{Transport, shown, tls_at, unopened};
 use crate::redis::error::ConnectionError;
 
-/// How a server is asked.
+/// The login and the transport of queries.
 #[derive(Clone, Debug)]
 pub(super) struct QueryClient {
     pub(super) login: RedisConnectionInfo,
@@ -25,7 +25,7 @@ impl QueryClient {
         self.transport.limit / 2
     }
 
-    /// Sends commands on a connection of their own. Error replies are among the replies.
+    /// Sends commands on a separate connection. Error replies are among the replies.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! The way to the master of a Redis that Sentinels watch: each is asked for its address in turn.
+//! Finds the master of a Redis by its Sentinels: each is asked for the address in turn.
 
 use std::{io, time::Duration};
 

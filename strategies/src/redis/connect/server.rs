@@ -22,10 +22,10 @@ pub(in crate::redis) struct Server {
 /// How the server is found.
 #[derive(Clone)]
 pub(in crate::redis) enum Place {
-    /// At the address that the options were made from.
+    /// The server has the address that the options were made from.
     Direct,
     Sentinels(Sentinels),
-    /// In a Cluster: that address is of one node, and these are of others.
+    /// The server is in a Cluster: that address is of one node, and these are of others.
     Cluster(Vec<String>),
 }
 
@@ -34,7 +34,7 @@ pub(in crate::redis) enum Place {
 #[derive(Clone, Debug, Default)]
 pub(in crate::redis) struct Tls {
     pub(in crate::redis) files: TlsFiles,
-    /// Of the server's certificate, if it is not the host.
+    /// The name in the server's certificate, if it is not the host.
     pub(in crate::redis) name: Option<String>,
 }
 
@@ -77,7 +77,7 @@ pub(in crate::redis) fn invalid(value: String, limit: &str) -> Error {
     Error::InvalidOptions { field: "url", value, limit: limit.into() }
 }
 
-/// Not shown: any part of an invalid URL may be a part of a password.
+/// Shows no URL: any part of an invalid one may be a part of a password.
 impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("..")

@@ -163,7 +163,7 @@ fn label_with_spaces_is_shown_whole() {
     assert_eq!(inspected(text("5 free")).unwrap().result, None);
     let foreign = [text("5 foreign"), array(&[head, text("junk")])];
     for value in foreign {
-        assert_eq!(inspected(value).unwrap_err(), "the stored value is no lock");
+        assert_eq!(inspected(value).unwrap_err(), "the stored value is not a lock");
     }
 }
 

@@ -45,7 +45,7 @@ const SHORT: Duration = Duration::from_millis(5);
 /// By how much [`Fault::ExpiresLate`] is late.
 const LATE: Duration = Duration::from_secs(5);
 
-/// One process' use of a [`Server`].
+/// The use of a [`Server`] by one process.
 #[derive(Debug)]
 pub struct Handle {
     pub(super) server: Server,

@@ -28,7 +28,7 @@ pub struct Server {
     pub(super) fault: Option<Fault>,
     pub(super) clock: Arc<TokioClock>,
     pub(super) up: watch::Sender<bool>,
-    /// [`Fault::GrantsTwo`] lets a waiter in beside the holder.
+    /// Notified when [`Fault::GrantsTwo`] grants a held key to a waiter.
     pub(super) intrusions: Arc<Notify>,
     /// The watched locks of every handle.
     watched: Arc<Mutex<Vec<LossRegistry>>>,

@@ -1,4 +1,4 @@
-//! Cases 24 to 28: fencing tokens rise, whatever happens between two grants.
+//! Cases 24 to 28: fencing tokens rise from grant to grant, despite any event between them.
 
 use tokio::time::{Instant, sleep};
 

@@ -89,7 +89,7 @@ pub(in crate::testing) async fn a_forced_unlock_notifies_and_passes_on(
     let is_it = matches!(&forced, ForcedUnlock::Unlocked(was) if was.fencing_token == token);
     ensure!(is_it, "a force-unlock of token {token} returned {forced:?}");
     if first.capabilities().order == Order::None {
-        // Without a queue the process may read no publications: its next extend finds out.
+        // A process without a queue may read no publications: its next extend finds out.
         refused!(first.extend(&held, LONG).await, Error::NotHolder, "extend of a forced lock");
     }
     let lost = timeout(cx.slack(), watch.lost()).await;

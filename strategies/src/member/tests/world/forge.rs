@@ -11,7 +11,9 @@ use crate::{
     },
     member::{
         entry::{MemberChange, Stamped},
-        wire::{Body, Chunk, Forming, Presence, Process, RaftMessage, Standing, Times, encode},
+        wire::{
+            Body, Chunk, Forming, MembershipState, Presence, Process, RaftMessage, Times, encode,
+        },
     },
 };
 
@@ -33,7 +35,7 @@ impl Victim<'_> {
         match choices.below(16) {
             0 => Body::Presence(Presence {
                 seq: choices.word() >> 8,
-                standing: self.standing(choices),
+                membership_state: self.membership_state(choices),
                 last_token: choices.near(1),
                 challenge: choices.near(1),
                 echo: choices.near(1),
@@ -80,14 +82,14 @@ impl Victim<'_> {
         }
     }
 
-    fn standing(&self, choices: &mut Choices<'_>) -> Standing {
+    fn membership_state(&self, choices: &mut Choices<'_>) -> MembershipState {
         let id = self.group_id(choices);
         match choices.below(5) {
-            0 => Standing::Free,
-            1 => Standing::Resting,
-            2 => Standing::Pledged,
-            3 => Standing::Joining(id),
-            _ => Standing::Member(id),
+            0 => MembershipState::Free,
+            1 => MembershipState::Resting,
+            2 => MembershipState::Pledged,
+            3 => MembershipState::Joining(id),
+            _ => MembershipState::Member(id),
         }
     }
 
@@ -110,7 +112,7 @@ impl Victim<'_> {
         choices.near(known)
     }
 
-    /// One of the kinds that travel.
+    /// A message of a kind that members send each other.
     fn message(&self, choices: &mut Choices<'_>) -> Option<RaftMessage> {
         use MessageType as T;
         const KINDS: [MessageType; 10] = [
@@ -209,7 +211,7 @@ impl Victim<'_> {
         }
         snapshot.data = match (self.table, choices.below(4)) {
             (_, 0) | (None, _) => Bytes::copy_from_slice(choices.slice()),
-            // As the group's state is laid out: the table's bytes, then the roster.
+            // The layout of a group's state: the table's bytes, then the roster.
             (Some(table), _) => encode(&(table.snapshot(), roster)).into(),
         };
         snapshot

@@ -67,7 +67,7 @@ struct Run {
     left: u64,
     kept: Vec<(String, Vec<u8>)>,
     sent: u64,
-    /// How many nodes would run if none had ended by itself.
+    /// How many nodes would run if none had ended because of a frame.
     running: usize,
 }
 

@@ -2,11 +2,11 @@
 
 use gaggle_channels::NodeName;
 
-use super::{Body, Frame, Group, Instant, Node, PRESENCE_EVERY, Standing, Timer, wire};
+use super::{Body, Frame, Group, Instant, MembershipState, Node, PRESENCE_EVERY, Timer, wire};
 use crate::status::{MemberSizes, MemberStatus};
 
 impl Node {
-    /// Its place in the group.
+    /// The role of this node in the group.
     #[must_use]
     pub fn status(&self) -> MemberStatus {
         let Some(group) = &self.group else { return MemberStatus::default() };
@@ -36,11 +36,11 @@ impl Node {
         self.group.as_mut().is_some_and(Group::transfer_leadership)
     }
 
-    fn standing(&self) -> Standing {
+    fn membership_state(&self) -> MembershipState {
         match &self.group {
-            Some(group) if group.votes() => Standing::Member(group.id()),
-            Some(group) => Standing::Joining(group.id()),
-            None => self.formation.standing(),
+            Some(group) if group.votes() => MembershipState::Member(group.id()),
+            Some(group) => MembershipState::Joining(group.id()),
+            None => self.formation.membership_state(),
         }
     }
 
@@ -67,7 +67,7 @@ impl Node {
 
     /// Sends this process's presence to one peer; `ask` makes the peer reply.
     pub(super) fn post_presence(&mut self, name: &NodeName, incarnation: u64, ask: bool) {
-        let (challenge, echo) = self.peers.words(name, incarnation, ask);
+        let (challenge, echo) = self.peers.challenge_and_echo(name, incarnation, ask);
         let body = self.presence(challenge, echo);
         self.outbox.post_named(name, incarnation, &body);
     }
@@ -76,7 +76,7 @@ impl Node {
         let members = self.formation.members().iter().map(ToString::to_string).collect();
         Body::Presence(wire::Presence {
             seq: self.identity.next_presence(),
-            standing: self.standing(),
+            membership_state: self.membership_state(),
             last_token: self.formation.last_token(),
             challenge,
             echo,

@@ -6,7 +6,7 @@
 use super::{THREE, frame, header, ready, world::World};
 use crate::member::{
     MemberOptions,
-    wire::{self, Body, Presence, Standing},
+    wire::{self, Body, MembershipState, Presence},
 };
 
 /// The presences in flight from one process to another.
@@ -32,7 +32,7 @@ fn groupless_process_sends_presence_every_50_ms() {
     }
     assert_eq!(said.len(), 20);
     assert!(said.windows(2).all(|two| two[0].seq < two[1].seq), "the number shows the order");
-    assert!(said.iter().all(|presence| presence.standing == Standing::Free));
+    assert!(said.iter().all(|presence| presence.membership_state == MembershipState::Free));
 }
 
 #[test]
@@ -55,7 +55,9 @@ fn leaders_loss_brings_presence_in_500_ms() {
     assert!((500..=560).contains(&after), "after {after} ms");
     let said = presences(&world, &follower, &leader);
     let group = world.status(&follower).group.unwrap();
-    assert!(said.iter().all(|presence| presence.standing == Standing::Member(group)));
+    assert!(
+        said.iter().all(|presence| presence.membership_state == MembershipState::Member(group))
+    );
 }
 
 #[test]
@@ -74,7 +76,7 @@ fn learner_is_joining_and_not_ready() {
         let ready = world.status(&victim).ready;
         assert!(!ready || (votes && settled), "votes: {votes}, settled: {settled}");
         for presence in presences(&world, &victim, &leader) {
-            let member = presence.standing == Standing::Member(id);
+            let member = presence.membership_state == MembershipState::Member(id);
             assert!(votes || !member, "{presence:?}");
         }
     }
@@ -93,21 +95,26 @@ impl Visitor {
     /// A process that the member knows to run.
     fn known_to(world: &mut World, member: &str, name: &'static str, incarnation: u64) -> Self {
         let mut visitor = Self { name, incarnation, said: 1_000_000, echo: 0 };
-        visitor.says(world, member, Standing::Resting);
+        visitor.says(world, member, MembershipState::Resting);
         world.run(300);
-        visitor.says(world, member, Standing::Resting);
+        visitor.says(world, member, MembershipState::Resting);
         visitor
     }
 
     /// What the member replies, besides how it stands itself.
-    fn says(&mut self, world: &mut World, member: &str, standing: Standing) -> Vec<Body> {
+    fn says(
+        &mut self,
+        world: &mut World,
+        member: &str,
+        membership_state: MembershipState,
+    ) -> Vec<Body> {
         self.said += 1;
         let (seq, echo) = (self.said, self.echo);
         let process = wire::Process { id: self.incarnation, ..wire::Process::default() };
         let (members, times) = (Vec::new(), MemberOptions::named("test", []).times());
         let presence = Presence {
             seq,
-            standing,
+            membership_state,
             last_token: 0,
             challenge: seq,
             echo,
@@ -140,16 +147,20 @@ fn strangers_of_the_group_get_removed() {
     let name = THREE.into_iter().find(|name| *name != leader && *name != follower).unwrap();
     let member = world.node(name).incarnation();
     let mut known = Visitor::known_to(&mut world, &leader, name, member);
-    assert_eq!(known.says(&mut world, &leader, Standing::Member(group)), [], "it is one");
+    assert_eq!(known.says(&mut world, &leader, MembershipState::Member(group)), [], "it is one");
     world.kill(name);
     let mut stranger = Visitor::known_to(&mut world, &leader, name, 77);
-    for standing in [Standing::Member(group), Standing::Joining(group)] {
-        assert_eq!(stranger.says(&mut world, &leader, standing), [Body::Removed], "{standing:?}");
+    for membership_state in [MembershipState::Member(group), MembershipState::Joining(group)] {
+        assert_eq!(
+            stranger.says(&mut world, &leader, membership_state),
+            [Body::Removed],
+            "{membership_state:?}"
+        );
     }
-    let of_another = stranger.says(&mut world, &leader, Standing::Member(group + 1));
+    let of_another = stranger.says(&mut world, &leader, MembershipState::Member(group + 1));
     assert_eq!(of_another, [], "of a group of its own");
     let mut stranger = Visitor::known_to(&mut world, &follower, name, 77);
-    let replies = stranger.says(&mut world, &follower, Standing::Member(group));
+    let replies = stranger.says(&mut world, &follower, MembershipState::Member(group));
     assert_eq!(replies, [], "a follower may not know yet that it was admitted");
 }
 
@@ -166,10 +177,10 @@ fn new_leader_applies_before_it_removes() {
     assert!(world.node(&old).transfer_leadership());
     world.run_until(1_000, "it leads", |world| world.status(&new).leads);
     world.cut_one_way(&old, &new);
-    assert_eq!(stranger.says(&mut world, &new, Standing::Joining(group)), []);
+    assert_eq!(stranger.says(&mut world, &new, MembershipState::Joining(group)), []);
     world.heal();
     world.run(100);
-    assert_eq!(stranger.says(&mut world, &new, Standing::Joining(group)), [Body::Removed]);
+    assert_eq!(stranger.says(&mut world, &new, MembershipState::Joining(group)), [Body::Removed]);
 }
 
 /// Sends one body, in the leader's name, to a member.
@@ -204,11 +215,11 @@ fn newcomer_pledged_elsewhere_is_refused() {
     world.kill(&follower);
     let mut newcomer = Visitor { name, incarnation: 77, said: 1_000_000, echo: 0 };
     for _ in 0..8 {
-        newcomer.says(&mut world, &leader, Standing::Pledged);
+        newcomer.says(&mut world, &leader, MembershipState::Pledged);
         world.run(50);
     }
     assert_eq!(world.group(&leader).learners(), [0; 0]);
-    newcomer.says(&mut world, &leader, Standing::Free);
+    newcomer.says(&mut world, &leader, MembershipState::Free);
     world.run(50);
     assert_eq!(world.group(&leader).learners(), [77]);
 }
