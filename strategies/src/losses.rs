@@ -235,13 +235,6 @@ mod tests {
 
     use super::*;
 
-    impl LossRegistry {
-        /// Whether none is watched.
-        pub(crate) fn is_empty(&self) -> bool {
-            self.lock().is_empty()
-        }
-    }
-
     #[tokio::test]
     async fn loss_reaches_and_frees_all_watches() {
         let losses = LossRegistry::default();

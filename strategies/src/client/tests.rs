@@ -271,7 +271,8 @@ fn withdrawal_in_an_outage_is_sent_after_it() {
 
 #[test]
 fn timed_out_wait_is_withdrawn() {
-    let mut core = core(false);
+    let mut core = Core::new(Profile { check_every: None, ..profile(false) }, 7);
+    core.handle(at(0), Event::Up { state: ServerState::Same });
     core.call(at(0), waits(1, 5_000));
     sent(&mut core, 0);
     core.handle(at(1), Event::Queued { nonce: nonce(1), holder_lease: None });

@@ -1,6 +1,7 @@
 //! The turns of a driver: on its task, and on every thread that releases a lock.
 
-#[cfg(all(test, feature = "raft"))]
+#[cfg(test)]
+#[cfg(feature = "raft")]
 mod interleavings;
 
 use std::{

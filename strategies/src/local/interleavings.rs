@@ -3,7 +3,7 @@
 //!
 //! Method: `shuttle` chooses the next thread at every lock of the crate's mutexes, at random and by
 //! PCT. It reports a call that is never woken as a deadlock. Time stands still. Members are
-//! explored in `member/tests/interleavings.rs`.
+//! explored in `client/turns/interleavings.rs`.
 //!
 //! Not explored: orders within tokio's primitives, which are single steps here, and sleeps, which
 //! need tokio's runtime.

@@ -130,6 +130,7 @@ impl Formation {
             timers.stop(Timer::Formation);
         }
         if matches!(self.phase, Phase::Free)
+            && !timers.is_running(Timer::ExistingGroup, now)
             && let Some(members) = self.quorum_of_all(now, identity.incarnation(), peers)
         {
             let theirs = members.keys().filter_map(|name| peers.get(name));
@@ -185,7 +186,8 @@ impl Formation {
     ) -> Option<Body> {
         // The first invitation under an id was checked: only that forming is founded.
         let again = self.pledged_to(forming.id) == Some(&forming);
-        let free = matches!(self.phase, Phase::Free);
+        let free =
+            matches!(self.phase, Phase::Free) && !timers.is_running(Timer::ExistingGroup, now);
         let known = |(name, id): (NodeName, u64)| {
             let fresh = peers.get(&name).filter(|peer| peer.is_fresh(now, FRESH));
             fresh.is_none_or(|peer| peer.incarnation == id)
@@ -232,22 +234,26 @@ impl Formation {
     /// Takes a pledge. Returns the forming once every member has pledged.
     pub(super) fn pledged(
         &mut self,
+        now: Instant,
         from: &NodeName,
         incarnation: u64,
         id: u128,
+        timers: &Timers,
     ) -> Option<Forming> {
         let Phase::Inviting { forming, pledged } = &mut self.phase else { return None };
         let member = named(forming).any(|(name, i)| name == *from && i == incarnation);
         if forming.id == id && member {
             pledged.insert(from.clone());
         }
-        self.complete()
+        self.complete(now, timers)
     }
 
-    /// The forming to which all members have pledged.
-    pub(super) fn complete(&self) -> Option<Forming> {
+    /// The forming to which all members have pledged, unless another group exists.
+    pub(super) fn complete(&self, now: Instant, timers: &Timers) -> Option<Forming> {
         let Phase::Inviting { forming, pledged } = &self.phase else { return None };
-        (pledged.len() == forming.members.len()).then(|| forming.clone())
+        let is_complete = pledged.len() == forming.members.len();
+        let is_only = !timers.is_running(Timer::ExistingGroup, now);
+        (is_complete && is_only).then(|| forming.clone())
     }
 }
 

@@ -11,6 +11,8 @@ pub(super) enum Timer {
     Presence,
     /// A pledge, an invitation or a rest ends.
     Formation,
+    /// A group that another process belongs to may still exist: none is formed beside it.
+    ExistingGroup,
     /// The names that keep this process without a group or a leader are reported.
     MissingReport,
     /// Lists of members that differ are warned of.

@@ -90,14 +90,16 @@ fn resting_process_does_not_pledge() {
 #[test]
 fn uninvited_pledge_does_not_count() {
     let mut formation = Formation::new(name("a"), named_abc(), 0);
+    let (now, mut timers) = (Instant::default(), Timers::default());
     let pledged = BTreeSet::from([name("a"), name("c")]);
     formation.phase = Phase::Inviting { forming: proper(), pledged };
-    assert!(formation.pledged(&name("b"), 2, 8).is_none(), "to another forming");
-    assert!(formation.pledged(&name("b"), 5, 9).is_none(), "another incarnation");
-    assert!(formation.pledged(&name("d"), 2, 9).is_none(), "another process");
-    assert!(formation.complete().is_none());
-    let founded = formation.pledged(&name("b"), 2, 9);
-    assert_eq!(founded.map(|forming| forming.id), Some(9));
+    assert!(formation.pledged(now, &name("b"), 2, 8, &timers).is_none(), "to another forming");
+    assert!(formation.pledged(now, &name("b"), 5, 9, &timers).is_none(), "another incarnation");
+    assert!(formation.pledged(now, &name("d"), 2, 9, &timers).is_none(), "another process");
+    timers.set(Timer::ExistingGroup, now.after(FRESH));
+    assert!(formation.pledged(now, &name("b"), 2, 9, &timers).is_none(), "beside another group");
+    timers.stop(Timer::ExistingGroup);
+    assert_eq!(formation.complete(now, &timers).map(|forming| forming.id), Some(9));
 }
 
 #[test]

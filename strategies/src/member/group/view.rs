@@ -83,7 +83,6 @@ impl Group {
     pub fn view(&self) -> GroupView {
         let (store, raft) = (self.raw.store(), &self.raw.raft);
         let before = store.first_index().map_or(0, |first| first - 1);
-        let last = store.last_index().unwrap_or(before);
         let term = |index| store.term(index).unwrap_or(0);
         GroupView {
             id: self.id,
@@ -94,7 +93,7 @@ impl Group {
             commit: raft.raft_log.committed,
             applied: raft.raft_log.applied,
             start: (before, term(before)),
-            last: (last, term(last)),
+            last: (raft.raft_log.last_index(), raft.raft_log.last_term()),
         }
     }
 

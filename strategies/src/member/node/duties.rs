@@ -51,7 +51,7 @@ impl Node {
                     self.outbox.post_named(&name, incarnation, &body);
                 }
             }
-            if let Some(forming) = self.formation.complete() {
+            if let Some(forming) = self.formation.complete(now, &self.timers) {
                 self.found(now, &forming, true);
             } else {
                 self.report_missing(now, "no group yet");

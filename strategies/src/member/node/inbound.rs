@@ -8,7 +8,10 @@ use super::{
 };
 use crate::{
     limits::{HOST_BYTES_MAX, MEMBERS_MAX},
-    member::{formation::REPORT_EVERY, peers::Takeover},
+    member::{
+        formation::REPORT_EVERY,
+        peers::{FRESH, Takeover},
+    },
 };
 
 impl Node {
@@ -64,7 +67,8 @@ impl Node {
                 }
             }
             Body::Pledge { forming } => {
-                if let Some(forming) = self.formation.pledged(from, header.from, forming) {
+                let (them, timers) = (header.from, &self.timers);
+                if let Some(forming) = self.formation.pledged(now, from, them, forming, timers) {
                     self.found(now, &forming, true);
                 }
             }
@@ -168,6 +172,10 @@ impl Node {
         if is_long || presence.process.host.len() > HOST_BYTES_MAX {
             self.frames_dropped += 1;
             return;
+        }
+        if matches!(presence.membership_state, MembershipState::Member(_)) && self.group.is_none() {
+            // A group that exists admits newcomers.
+            self.timers.set(Timer::ExistingGroup, now.after(FRESH));
         }
         let to_me = header.to == self.identity.incarnation();
         let is_member = |id: u64| members.is_some_and(|members| members.contains_key(&id));
