@@ -46,7 +46,7 @@ fn profile(resend: bool) -> Profile {
         queues: true,
         retry: (Duration::from_millis(5), Duration::from_millis(25)),
         resend: resend.then_some((Duration::from_millis(100), TIMEOUT)),
-        check_every: Some(LEASE),
+        check_every: None,
         lease_max: DURATION_MAX,
         request_timeout: TIMEOUT,
         requests_max: 64,

@@ -9,6 +9,13 @@ fn held_check_failed(kind: UnavailableKind) -> Event {
     Event::Failed { request, fate, cause: Cause::new(kind, "no reply") }
 }
 
+/// A core that checks its waiters.
+fn core(resend: bool) -> Core {
+    let mut core = Core::new(Profile { check_every: Some(LEASE), ..profile(resend) }, 7);
+    core.handle(at(0), Event::Up { state: ServerState::Same });
+    core
+}
+
 /// A waiter behind a lease of this length is checked 999 to 1,000 ms after.
 const CHECKED_BEHIND: Duration = Duration::from_millis(998);
 

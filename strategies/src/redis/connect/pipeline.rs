@@ -248,8 +248,10 @@ const CLOSED: &str = "closed by the server";
 
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
+
     use redis::{ProtocolVersion, RedisConnectionInfo};
-    use tokio::io::AsyncReadExt as _;
+    use tokio::{io::AsyncReadExt as _, task::unconstrained};
 
     use super::*;
 
@@ -267,14 +269,17 @@ mod tests {
         let login = login.set_skip_set_lib_name();
         let connected = MultiplexedConnection::new_with_config(&login, stream, config).await;
         let (connection, driver) = connected.unwrap();
-        let mut replies = Vec::new();
-        for _ in 0..IN_FLIGHT_MAX {
+        let reply = |_| -> Reply {
             let mut connection = connection.clone();
-            let mut reply: Reply =
-                Box::pin(async move { connection.send_packed_command(&redis::cmd("PING")).await });
-            assert!(reply.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-            replies.push(reply);
-        }
+            Box::pin(async move { connection.send_packed_command(&redis::cmd("PING")).await })
+        };
+        let mut replies: Vec<Reply> = (0..IN_FLIGHT_MAX).map(reply).collect();
+        // As the connection polls: the budget of the task would end in the middle.
+        unconstrained(poll_fn(|context| {
+            assert!(replies.iter_mut().all(|reply| reply.as_mut().poll(context).is_pending()));
+            Poll::Ready(())
+        }))
+        .await;
         let mut written = vec![0; PING.len() * IN_FLIGHT_MAX];
         tokio::select! {
             () = driver => panic!("the connection ended"),
