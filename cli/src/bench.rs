@@ -104,8 +104,10 @@ async fn measure(plan: &Plan<'_>, shows_bar: bool, rows: &mut Vec<Row>) -> Resul
     };
     let progress = Progress::new(plan, shows_bar);
     let measured = tokio::select! {
-        measured = run_rounds(plan, counters.as_ref(), &progress, rows) => measured,
+        // First, so that the handlers are installed before a worker process starts.
+        biased;
         stopped = stop::signal() => Err(stopped),
+        measured = run_rounds(plan, counters.as_ref(), &progress, rows) => measured,
     };
     drop(progress);
     // Also after a failure: the counters are real keys in the user's Redis.
