@@ -1,6 +1,7 @@
 //! Where a driver takes its turns: on its task, and on every thread that releases a lock.
 
-#[cfg(all(test, feature = "raft"))]
+#[cfg(test)]
+#[cfg(feature = "raft")]
 mod interleavings;
 
 use std::{
