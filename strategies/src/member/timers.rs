@@ -11,7 +11,7 @@ pub(super) enum Timer {
     Presence,
     /// A pledge, an invitation or a rest ends.
     Formation,
-    /// A group that another process belongs to may still exist: none is formed beside it.
+    /// A group that another process belongs to may still exist: this process forms no second one.
     ExistingGroup,
     /// The names that keep this process without a group or a leader are reported.
     MissingReport,

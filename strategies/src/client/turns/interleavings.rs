@@ -87,7 +87,7 @@ impl Alone {
         (Arc::new(member), driver, clock)
     }
 
-    /// Runs `calls`, each in a thread of its own.
+    /// Runs `calls`, each in a separate thread.
     fn beside<const N: usize>(&self, calls: [fn(&Member); N]) -> [thread::JoinHandle<()>; N] {
         calls.map(|call| {
             let member = self.member.clone();
@@ -102,12 +102,12 @@ impl Alone {
     }
 }
 
-/// As [`Turns::run`], but it stands still where nothing is to be done. Returns what the table
-/// holds when it has closed.
+/// Drives the turns as [`Turns::run`] does, but waits without timers. Returns the sizes of the
+/// table when the member has closed.
 async fn drive(turns: &Turns<Backend>, clock: Arc<Moments>) -> Sizes {
     loop {
         let flow = if turns.with(|driver| driver.is_closing()).unwrap() {
-            // It waits for time to pass, and for no task.
+            // A closing driver waits for time to pass, not for a task.
             clock.0.fetch_add(10, Ordering::SeqCst);
             turns.with(Driver::step).unwrap()
         } else {

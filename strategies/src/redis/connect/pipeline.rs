@@ -274,7 +274,7 @@ mod tests {
             Box::pin(async move { connection.send_packed_command(&redis::cmd("PING")).await })
         };
         let mut replies: Vec<Reply> = (0..IN_FLIGHT_MAX).map(reply).collect();
-        // As the connection polls: the budget of the task would end in the middle.
+        // The connection polls the same way. Otherwise the budget of the task ends in the middle.
         unconstrained(poll_fn(|context| {
             assert!(replies.iter_mut().all(|reply| reply.as_mut().poll(context).is_pending()));
             Poll::Ready(())
