@@ -74,18 +74,18 @@ proptest! {
         pass in secret(),
         escaped in any::<bool>(),
     ) {
-        let [user, pass] = [user, pass].map(|text| match escaped {
-            true => utf8_percent_encode(&text, NON_ALPHANUMERIC).to_string(),
-            false => text,
-        });
+        let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
+        // Escaped, as what follows `&` in a user's name is another option, which an error may name.
+        let user_option = encoded(&user);
+        let [user, pass] = [user, pass].map(|text| if escaped { encoded(&text) } else { text });
         for form in [
             format!("redis://{user}:{pass}@127.0.0.1:1/2?queue=none"),
             format!("rediss://{user}:{pass}@h/2?tls_name=h"),
             format!("redis+sentinel://{user}:{pass}@a:1,b/m/2?sentinel_password={pass}"),
-            format!("rediss+sentinel://h/m?sentinel_user={user}&sentinel_password={pass}"),
+            format!("rediss+sentinel://h/m?sentinel_user={user_option}&sentinel_password={pass}"),
             format!("redis+cluster://{user}:{pass}@a:1,b?queue=none"),
             format!("rediss+cluster://{user}:{pass}@h?tls_name=h"),
-            format!("redis+unix:///run/r.sock?user={user}&pass={pass}"),
+            format!("redis+unix:///run/r.sock?user={user_option}&pass={pass}"),
             format!("gaggle+redis://{user}:{pass}@h?cluster=c&name=a&members=a"),
         ] {
             match Url::parse(&form) {
