@@ -128,7 +128,7 @@ impl fmt::Debug for Error {
 /// let max_wait = MaxWait::AtMost(Duration::from_secs(5));
 /// let contention = Contention { key: "orders/42".into(), max_wait, holder };
 /// let error = Error::TimedOut(Some(Box::new(contention)));
-/// let text = "timed out after 5 s waiting for \"orders/42\", held by web-3, pid 711";
+/// let text = "timed out after 5s waiting for \"orders/42\", held by web-3, pid 711";
 /// assert_eq!(error.to_string(), text);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]

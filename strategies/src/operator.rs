@@ -44,7 +44,7 @@ const PAGE_DEFAULT: usize = 100;
 /// use gaggle_strategies::{
 ///     Error, Inspection, Lock,
 ///     implement::{LossRegistry, check_key, check_reason, forced_note, log_forced},
-///     lock::Owner,
+///     lock::{LossCause, Owner},
 ///     operator::{Cursor, Entry, ForcedUnlock, ListOptions, Operator, Page},
 /// };
 ///
