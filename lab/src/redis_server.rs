@@ -6,7 +6,7 @@
 //! - `resp`: the bytes of requests and replies.
 //! - `simulated`: the same server for clients on a tokio runtime in paused time.
 //!
-//! [`Server`] is a function of its inputs: bytes and the time in, bytes out. The simulator and
+//! `Server` is a function of its inputs: bytes and the time in, bytes out. The simulator and
 //! `simulated` carry the bytes.
 
 mod keyspace;

@@ -38,7 +38,7 @@ pub type Dialing = Pin<Box<dyn Future<Output = io::Result<Dialed>> + Send>>;
 /// Opens streams to one server. Tests and the simulator have their own.
 pub trait Dial: Send + 'static {
     /// The attempts to reach the server: if the stream of one cannot be used, the next is tried.
-    /// An error may be a [`ConnectionError`].
+    /// An error may be a `ConnectionError`.
     fn dial(&mut self) -> Vec<Dialing>;
 
     /// Whether the attempts of a later call may reach another server.
