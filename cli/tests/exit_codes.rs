@@ -1,7 +1,7 @@
 //! Goal: the exit code is 0 without a violation, 1 if a lock broke a promise or is not there, and 2
 //! if the output cannot be written. Method: the built binary with each command and each form of
 //! output, into a pipe, a closed pipe and `/dev/full`; locks that fail because a counter is set
-//! back. `scripts/planted` has runs of a broken build.
+//! back.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
