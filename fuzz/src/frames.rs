@@ -4,15 +4,21 @@
 //!
 //! - *Members*: one to three form a group in virtual time; then come calls, restarts, and frames
 //!   that are altered, sent again, sent in another's name, or rubbish. No member panics, and every
-//!   table stays whole.
+//!   table stays whole. A process without a group also receives them as the end of a frame.
 //! - *Redis*: a server that replies by hostile bytes from some reply on. No client panics.
-//! - *Locks and URLs*: what decodes comes back from its own encoding, no message shows a password,
-//!   and no more is allocated than a fixed sum and a multiple of the input's length.
+//! - *Locks and URLs*: what decodes comes back from its own encoding, no message shows a password.
+//!
+//! No target allocates more than a fixed sum and a multiple of the input's length.
 
 mod server;
 
+use gaggle_channels::{FRAME_BYTES_MAX, NodeName};
 use gaggle_lab::simulator::{Hostilities, attack};
-use gaggle_strategies::Lock;
+use gaggle_strategies::{
+    Lock, MemberOptions,
+    clock::Instant,
+    member::{Node, RunOptions},
+};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
 #[global_allocator]
@@ -20,6 +26,8 @@ static ALLOCATOR: &StatsAlloc<std::alloc::System> = &INSTRUMENTED_SYSTEM;
 
 /// The bytes that any input may allocate: errors, examples, a URL's parts.
 const ALLOCATED_MAX: usize = 64 * 1024;
+/// The bytes that a client of Redis and its server may allocate in all.
+const ALLOCATED_BY_CLIENT_MAX: usize = 4 * 1024 * 1024;
 /// And for each byte of the input: a byte that stands for an element of a list costs the size of
 /// that element, several times over.
 const ALLOCATED_PER_BYTE_MAX: usize = 2 * 1024;
@@ -61,24 +69,53 @@ impl<'a> Input<'a> {
     pub fn run(self) {
         match self {
             Self::Locks(bytes) => {
-                in_proportion(bytes, lock_as_text);
-                in_proportion(bytes, lock_as_bytes);
+                in_proportion(bytes, ALLOCATED_MAX, lock_as_text);
+                in_proportion(bytes, ALLOCATED_MAX, lock_as_bytes);
             }
-            Self::Url(bytes) => in_proportion(bytes, url),
+            Self::Url(bytes) => in_proportion(bytes, ALLOCATED_MAX, url),
             Self::Members(bytes) => {
                 let _: Hostilities = attack(bytes);
+                let (mut member, frame) = (process("b"), frame_with_end(bytes));
+                in_proportion(&frame, ALLOCATED_MAX, |frame| {
+                    member.receive(Instant::default(), &name("a"), frame);
+                });
             }
-            Self::Redis(bytes) => server::reply_by(bytes),
+            Self::Redis(bytes) => {
+                in_proportion(bytes, ALLOCATED_BY_CLIENT_MAX, server::reply_by);
+            }
         }
     }
 }
 
-fn in_proportion(bytes: &[u8], decode: impl Fn(&[u8])) {
+fn name(name: &str) -> NodeName {
+    NodeName::new(name).expect("a short name")
+}
+
+/// A process that is in no group.
+fn process(me: &str) -> Node {
+    let options = MemberOptions::named("fuzz", ["a", "b"].map(name));
+    Node::new(name(me), &options, FRAME_BYTES_MAX, &RunOptions::new(1), Instant::default())
+}
+
+/// The first frame of the process `a`, with these bytes in place of its end. The first byte says
+/// how much of it stays.
+fn frame_with_end(bytes: &[u8]) -> Vec<u8> {
+    let (mut a, now) = (process("a"), Instant::default());
+    a.tick(now, 1);
+    a.flush(now, &mut Vec::new()).expect("its name is not in use");
+    let mut frame = a.end_turn(now).swap_remove(0).bytes.to_vec();
+    let (first, end) = bytes.split_first().unwrap_or((&0, &[]));
+    frame.truncate(usize::from(*first) % frame.len());
+    frame.extend_from_slice(end);
+    frame
+}
+
+fn in_proportion(bytes: &[u8], base: usize, mut decode: impl FnMut(&[u8])) {
     let region = Region::new(ALLOCATOR);
     decode(bytes);
     let stats = region.change();
     let allocated = stats.bytes_allocated + stats.bytes_reallocated.unsigned_abs();
-    let limit = ALLOCATED_MAX + ALLOCATED_PER_BYTE_MAX * bytes.len();
+    let limit = base + ALLOCATED_PER_BYTE_MAX * bytes.len();
     assert!(allocated <= limit, "{allocated} bytes allocated for {} bytes", bytes.len());
 }
 

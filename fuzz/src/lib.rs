@@ -2,30 +2,16 @@
 //!
 //! | target | decodes | compares |
 //! |---|---|---|
-//! | [`consistency`](fn@consistency) | calls, time and faults | the outcomes on all strategies |
 //! | [`frames`](fn@frames) | bytes for decoders, members or a client | decoded values, re-encoded |
 //! | [`lock_table`](fn@lock_table) | commands with stamps | the lock table with its reference |
 //!
 //! `cargo +nightly fuzz run lock_table` searches; `cargo test` in this folder replays the
 //! committed `corpus/` and some random inputs on any toolchain, without the fuzzing engine.
 //!
-//! Every target is a function of its bytes alone: no clock, and no randomness of its own but that
-//! of the nonces which `consistency` lets the library generate.
+//! Every target is a function of its bytes alone: no clock and no randomness.
 
-pub mod consistency;
 pub mod frames;
 pub mod lock_table;
-
-/// Runs one schedule on every strategy. See the [module](mod@consistency).
-///
-/// # Panics
-///
-/// When strategies differ where they must not, or one gives a reply that the contract forbids.
-pub fn consistency(data: &[u8]) {
-    if let Ok(schedule) = consistency::Schedule::decode(data) {
-        schedule.run();
-    }
-}
 
 /// Feeds decoders, the members of a group, or a client of Redis. See the [module](mod@frames).
 ///

@@ -18,7 +18,7 @@ use gaggle_strategies::{
 /// Commands in one schedule at most: as many as let every limit be met several times.
 pub const COMMANDS_MAX: usize = 200;
 
-/// One is empty: the table does not check keys, the proposer of an entry does.
+/// The first is empty: the table does not check keys, the proposer of an entry does.
 const KEYS: [&str; 4] = ["", "a", "orders/42", "\u{1f512}\0"];
 const NONCES: u128 = 9;
 const GROUP: u128 = 77;
@@ -46,7 +46,7 @@ enum Step {
     Restore,
 }
 
-/// Where a stamp lies, seen from the table's time.
+/// The position of a stamp relative to the table's time.
 #[derive(Clone, Copy, Debug)]
 enum Stamp {
     Later(u64),

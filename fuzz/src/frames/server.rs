@@ -24,7 +24,7 @@ use tokio::{
 /// Longer than the handshake, in bytes from the server; the hostile ones come in its place sooner.
 const SOUND_MAX: usize = 16;
 
-/// One client locks and inspects while the server replies by `bytes` from some reply on.
+/// A client locks and inspects while the server replies by `bytes` from some reply on.
 ///
 /// # Panics
 ///
@@ -32,7 +32,7 @@ const SOUND_MAX: usize = 16;
 pub(super) fn reply_by(bytes: &[u8]) {
     let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
     runtime.expect("a runtime without I/O").block_on(async {
-        let (server, clock) = (SimulatedRedis::new(0), Arc::new(TokioClock::new()));
+        let (server, clock) = (SimulatedRedis::new(), Arc::new(TokioClock::new()));
         let options = RedisOptions::new("redis://simulated").clock(clock.clone());
         let dial = Box::new(HostileDial { server, bytes: bytes.to_vec() });
         let backend = Backend::new(options, Some(dial), 1, clock.now());
