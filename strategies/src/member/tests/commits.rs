@@ -73,7 +73,7 @@ fn advertised(world: &mut World, names: &[&str], at: &str) -> Vec<(String, u32)>
             0 => world.lock(at, "k", nonce / 2, 0),
             _ => world.unlock(at, "k", nonce / 2),
         };
-        // Until the reply is there, and a little longer.
+        // Runs until the reply is there, and a little longer.
         let mut left = 5;
         while left > 0 {
             world.run(1);
@@ -88,7 +88,7 @@ fn advertised(world: &mut World, names: &[&str], at: &str) -> Vec<(String, u32)>
     counts
 }
 
-/// Neither by a frame of its own, nor by a reply to one.
+/// No other frame and no reply to one advertises it.
 #[test]
 fn commit_is_advertised_once_to_waiters_alone() {
     let mut world = ready(&FIVE);
@@ -188,7 +188,7 @@ fn earlier_terms_entry_commits_later() {
     trio.append_lock(1, 9);
     let appends = |m: &Message| m.to == 2 && m.msg_type == MessageType::MsgAppend;
     let mut append = trio.drain(1).into_iter().find(appends).expect("it is sent");
-    // As the leader of a later term sends it, before an entry of its own.
+    // The leader of a later term sends it so, before its own first entry.
     append.term += 1;
     trio.step(append);
     let has =
@@ -212,7 +212,7 @@ fn pending_change_leaves_commits_to_leader() {
         assert!(!trio.was_granted(2, 9) && trio.group(2).learners().is_empty(), "{before}");
         trio.settle(1, &ALL);
         assert!(trio.was_granted(2, 9) && trio.group(2).learners() == [4], "{before}");
-        // It is applied.
+        // The change is applied.
         trio.append_lock(1, 10);
         trio.deliver(&FROM_THE_FIRST);
         trio.drain(2);
@@ -220,7 +220,7 @@ fn pending_change_leaves_commits_to_leader() {
     }
 }
 
-/// It did not get the change by a message.
+/// The former leader did not get the change by a message.
 #[test]
 fn own_pending_change_binds_a_former_leader() {
     let mut trio = Trio::led_by_the_first();

@@ -120,7 +120,7 @@ fn process_of_another_version_is_named() {
     assert_eq!(events.with(cause).len(), 1, "{events:?}");
 }
 
-/// It ran again with the right version or options, or ended.
+/// The process ran again with the right version or options, or ended.
 #[test]
 fn cause_that_does_not_recur_is_forgotten() {
     let foreign = Header { cluster: "another".into(), ..header(5, 0, 0) };

@@ -5,25 +5,10 @@ use std::time::Duration;
 use gaggle_fixtures::Events;
 
 use super::{
-    FIVE, THREE, ready,
+    THREE,
     world::{LEASE, World, name_of},
 };
 use crate::{client::messages::Reply, lock_table::TableConfig, member::MemberOptions};
-
-#[test]
-fn majority_elects_a_leader() {
-    for (names, losses) in [(&THREE[..], 1), (&FIVE[..], 2)] {
-        let mut world = ready(names);
-        for _ in 0..losses {
-            let leader = world.leader().expect("there is a leader");
-            world.kill(&leader);
-            let ms = world.run_until(2_000, "a new leader", |w| w.leader().is_some());
-            assert!(ms < 700, "failover took {ms} ms");
-        }
-        let name = world.follower();
-        world.must_lock(&name, "k", 1);
-    }
-}
 
 /// The survivor sends its last token to the coordinator of the new group; a wall clock behind it
 /// decides nothing.

@@ -5,7 +5,7 @@ use super::world::World;
 use crate::member::wire::{self, Body, RaftMessage};
 
 /// Whether it is a frame, which must then come back from its own encoding.
-pub(super) fn is_frame(bytes: &[u8]) -> bool {
+fn is_frame(bytes: &[u8]) -> bool {
     let Ok((header, bodies)) = wire::decode(bytes) else { return false };
     let mut again = wire::encode(&header);
     for body in &bodies {

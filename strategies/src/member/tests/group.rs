@@ -55,7 +55,7 @@ fn committed(trio: &mut Trio) -> u64 {
     ends_of_log(trio.group(1)).1
 }
 
-/// Its vote would cost availability.
+/// The vote of a learner that lags would cost availability.
 #[test]
 fn learner_may_lag_64_entries() {
     let mut trio = with_learner();

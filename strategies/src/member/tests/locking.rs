@@ -107,7 +107,7 @@ fn each_dead_process_is_dropped_once_in_time() {
     world.kill(second);
     world.run(1_700);
     assert_eq!(world.node(&leader).sizes(0).table.waiters, 1);
-    // It takes longer to be committed than the time from one tick to the next.
+    // The command takes longer to be committed than the time from one tick to the next.
     world.latency = Duration::from_millis(20);
     world.run(1_600);
     assert_eq!(world.node(&leader).sizes(0).table.waiters, 0);

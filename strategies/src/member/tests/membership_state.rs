@@ -164,7 +164,7 @@ fn strangers_of_the_group_get_removed() {
     assert_eq!(replies, [], "a follower may not know yet that it was admitted");
 }
 
-/// Its log may hold the admission of a member, not yet applied.
+/// The leader's log may hold the admission of a member, not yet applied.
 #[test]
 fn new_leader_applies_before_it_removes() {
     let mut world = ready(&THREE);

@@ -110,7 +110,7 @@ fn gets_ready(
     panic!("the member is not ready after {steps} steps of load");
 }
 
-/// Its snapshot and the next entries must meet, although the log is compacted many times over.
+/// The snapshot and the next entries must meet, although the log is compacted many times over.
 #[test]
 fn replaced_member_is_ready_under_load() {
     let mut world = long_snapshot();
@@ -122,7 +122,7 @@ fn replaced_member_is_ready_under_load() {
     gets_ready(&mut world, &victim, 5_000, 1, |world, step| pair(world, &leader, 1_000 + step, 1));
 }
 
-/// It acknowledges the last pieces of a snapshot when it has installed it.
+/// A member acknowledges the last pieces of a snapshot when it has installed it.
 #[test]
 fn snapshot_may_take_400_ms_to_install() {
     let mut world = long_snapshot();
@@ -148,7 +148,7 @@ fn snapshot_arrives_over_a_slow_link() {
     assert_eq!(world.node(&victim).sizes(0).table.keys, 399);
 }
 
-/// It stays behind by what a busy leader commits in a round trip.
+/// The learner stays behind by what a busy leader commits in a round trip.
 #[test]
 fn learner_behind_a_long_link_is_ready_under_load() {
     let mut world = ready(&THREE);

@@ -64,7 +64,7 @@ fn extend_counts_from_before_the_first_send() {
     assert!(sent.since(asked) <= LATENCY, "counts from {:?}", sent.since(asked));
 }
 
-/// A change of leader lengthens a lease by no more than this and the time without a leader.
+/// A change of leader lengthens a lease by at most this and the time without a leader.
 #[test]
 fn lease_commits_a_stamp_every_500_ms() {
     let mut world = ready(&THREE);
@@ -86,7 +86,7 @@ fn lease_commits_a_stamp_every_500_ms() {
 /// The uncommitted entries of a former leader are part of the log that its successor continues.
 #[test]
 fn stamps_never_fall_across_a_leader_change() {
-    // Of three, a follower that gets an entry commits it.
+    // A follower of three that gets an entry commits it.
     let mut world = ready(&FIVE);
     let leader = world.leader().unwrap();
     let others: Vec<&str> = FIVE.into_iter().filter(|name| *name != leader).collect();

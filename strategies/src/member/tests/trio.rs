@@ -87,7 +87,7 @@ impl Trio {
         panic!("no leader of a later term");
     }
 
-    /// Isolates the first group, which leads, until it leads no more.
+    /// Isolates the first group, which leads, until it steps down.
     pub(super) fn step_down(&mut self) {
         while self.group(1).is_leader() {
             self.group(1).tick(1);

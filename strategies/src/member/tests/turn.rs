@@ -34,7 +34,7 @@ pub(super) struct Alone {
 }
 
 impl Alone {
-    /// It is its own majority.
+    /// A member that is its own majority.
     pub(super) fn leading() -> Self {
         let mut alone = Self::among(&["a"]);
         for _ in 0..1_000 {

@@ -1,9 +1,6 @@
 //! Whole clusters of real nodes in virtual time: no task, clock or socket takes part.
 
-mod bytes;
 mod calls;
-mod forge;
-mod hostile;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -323,7 +320,7 @@ impl World {
 
     fn take_reply(&mut self, name: &str, id: CallId, reply: Reply) {
         if let Reply::Granted { lock, .. } = &reply {
-            // A forged frame may have ended it in the same turn.
+            // Another process may have ended it in the same turn.
             if let Some(grant) = self.group(name).table().holder(lock.key()) {
                 self.grants.insert(id, grant);
             }
