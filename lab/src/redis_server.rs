@@ -26,7 +26,7 @@ pub(crate) use self::{
 /// Names a connection.
 pub(crate) type ConnectionId = u64;
 
-/// One server: its data, its scripts and its connections.
+/// A server: its data, its scripts and its connections.
 pub(crate) struct Server {
     scripts: Scripts,
     connections: BTreeMap<ConnectionId, Connection>,
@@ -43,7 +43,7 @@ struct Connection {
     topics: Vec<Vec<u8>>,
 }
 
-/// One request, executed.
+/// A request, executed.
 pub(crate) struct Executed {
     pub(crate) reply: Vec<u8>,
     /// Publications, as the bytes of pushes, and the connections that subscribed to them. They
@@ -55,7 +55,7 @@ pub(crate) struct Executed {
     pub(crate) waits: bool,
 }
 
-/// One run of a script.
+/// A run of a script.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) verb: Verb,

@@ -30,7 +30,7 @@ pub struct ReferenceTable {
     floor: Option<u64>,
 }
 
-/// One LOCK that was accepted, in order of arrival; it holds if it has a token.
+/// A LOCK that was accepted, in order of arrival; it holds if it has a token.
 #[derive(Clone, Debug)]
 struct Acquisition {
     arrival: u64,
@@ -297,7 +297,7 @@ impl ReferenceTable {
         (self.acquisitions.len() + self.ended.len()) as u64 >= self.config.nonces_max
     }
 
-    /// As [`LockTable::holder`].
+    /// Like [`LockTable::holder`].
     #[must_use]
     pub fn holder(&self, key: &str) -> Option<Grant> {
         let mut of_key = self.acquisitions.iter().filter(|a| *a.request.key == *key);
@@ -306,7 +306,7 @@ impl ReferenceTable {
         Some(a.grant())
     }
 
-    /// As [`LockTable::inspect`].
+    /// Like [`LockTable::inspect`].
     #[must_use]
     pub fn inspect(&self, key: &str) -> Option<Inspection> {
         let mut of_key = self.acquisitions.iter().filter(|a| *a.request.key == *key);
@@ -322,7 +322,7 @@ impl ReferenceTable {
         })
     }
 
-    /// As [`LockTable::next_waiter`].
+    /// Like [`LockTable::next_waiter`].
     #[must_use]
     pub fn next_waiter(&self, key: &str) -> Option<(Nonce, ClusterTime)> {
         let mut of_key = self.acquisitions.iter().filter(|a| *a.request.key == *key);
@@ -330,7 +330,7 @@ impl ReferenceTable {
         Some((head.request.nonce, self.holder(key)?.expires_at))
     }
 
-    /// As [`LockTable::knows`].
+    /// Like [`LockTable::knows`].
     #[must_use]
     pub fn knows(&self, nonce: Nonce) -> Option<Known> {
         let live = self.acquisitions.iter().find(|a| a.request.nonce == nonce);
@@ -341,7 +341,7 @@ impl ReferenceTable {
         }
     }
 
-    /// As [`LockTable::processes_waiting`].
+    /// Like [`LockTable::processes_waiting`].
     #[must_use]
     pub fn processes_waiting(&self) -> Vec<ProcessId> {
         let waiting = self.acquisitions.iter().filter(|a| a.granted.is_none());
@@ -351,21 +351,21 @@ impl ReferenceTable {
         processes
     }
 
-    /// As [`LockTable::next_due`].
+    /// Like [`LockTable::next_due`].
     #[must_use]
     pub fn next_due(&self) -> Option<ClusterTime> {
         let ends = self.acquisitions.iter().filter_map(|a| a.granted);
         ends.map(|granted| ClusterTime(granted.2)).min()
     }
 
-    /// As [`LockTable::next_forget`].
+    /// Like [`LockTable::next_forget`].
     #[must_use]
     pub fn next_forget(&self) -> Option<ClusterTime> {
         let oldest = self.ended.first()?.0;
         Some(ClusterTime(oldest.saturating_add(self.config.nonce_memory_ms).saturating_add(1)))
     }
 
-    /// As [`LockTable::sizes`].
+    /// Like [`LockTable::sizes`].
     #[must_use]
     pub fn sizes(&self) -> Sizes {
         let keys = self.acquisitions.iter().filter(|a| a.granted.is_some()).count() as u64;

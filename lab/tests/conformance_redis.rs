@@ -44,7 +44,7 @@ impl Fixture for Simulated {
         Duration::from_millis(20)
     }
 
-    /// Its Lua is interpreted by a build without optimisation.
+    /// The Lua interpreter is built without optimisation.
     fn keys(&self) -> usize {
         2_000
     }
@@ -69,7 +69,7 @@ impl Fixture for Simulated {
 
 #[tokio::test(start_paused = true)]
 async fn simulated_redis_is_never_late() {
-    let (server, clock) = (SimulatedRedis::new(0), Arc::new(TokioClock::new()));
+    let (server, clock) = (SimulatedRedis::new(), Arc::new(TokioClock::new()));
     let fixture = Simulated { server, clock, opened: AtomicU64::new(0) };
     let mut cases = Vec::new();
     for case in testing::cases().filter(|case| case.number != LISTING) {

@@ -119,7 +119,7 @@ fn report_counts_operations() {
     }
 }
 
-/// Of n acquisitions at one time there are n! orders, and only 3ⁿ places on the way through them.
+/// n acquisitions at one time have n! orders, and only 3ⁿ places on the way through them.
 #[test]
 fn state_is_searched_once() {
     let mut operations = unexplained().to_vec();

@@ -21,7 +21,7 @@ fn two_holders_before_a_deadline() {
     let bad = [granted(1, 0, 1, 1, 100), granted(2, 5, 50, 2, 150)];
     finds(Leased, &bad);
     finds(Queued, &bad);
-    // Without a clock nothing is wrong.
+    // Nothing is wrong without a clock.
     passes(&[Fenced], &bad);
     passes(&[Leased, Queued], &[granted(1, 0, 1, 1, 100), granted(2, 5, 100, 2, 150)]);
 }
@@ -87,7 +87,7 @@ fn extend_revives_a_lost_lock() {
 fn extension_is_ignored_by_the_next_grant() {
     let bad = [granted(1, 0, 1, 1, 10), extended(1, 5, 6, 50), granted(2, 11, 20, 2, 100)];
     finds(Leased, &bad);
-    // Its effect may come as late as its reply.
+    // The effect may come as late as the reply.
     let good = [granted(1, 0, 1, 1, 10), extend(1, 5, 6, Outcome::Unknown)];
     passes(&[Leased], &[&good[..], &[granted(2, 11, 20, 2, 100)]].concat());
 }

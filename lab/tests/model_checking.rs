@@ -27,13 +27,13 @@ use group::{Group, rules};
 use past::seen;
 use stateright::{Checker, HasDiscoveries, Model};
 
-/// One tick of every clock, in milliseconds of the lock table.
+/// A tick of every clock, in milliseconds of the lock table.
 const TICK_MS: u64 = 1000;
 /// Every lease, in ticks.
 const LEASE_TICKS: u64 = 2;
 /// The most clients of any search.
 const CLIENTS_MAX: usize = 3;
-/// As long as a lease: the wait of a client that queues at the grant ends with the holder's lease.
+/// A wait as long as a lease: if it begins at the grant, it ends with the holder's lease.
 const TWO_TICKS: Wait = Wait::Ms(2000);
 
 /// A bug of the model: of the leader's clock, or of a message.

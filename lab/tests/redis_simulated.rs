@@ -14,7 +14,7 @@ use redis::{
     AsyncConnectionConfig, ProtocolVersion, RedisConnectionInfo, Value, aio::MultiplexedConnection,
 };
 
-/// One step on both servers. A nonce has one process, one key, one lease and one wait.
+/// A step on both servers. A nonce has one process, one key, one lease and one wait.
 #[derive(Clone, Debug)]
 enum Step {
     Lock {
@@ -145,7 +145,7 @@ async fn compare(server: &RedisServer, steps: Vec<Step>) -> Result<(), TestCaseE
     let client = redis::Client::open(server.url()).unwrap();
     let mut real = client.get_multiplexed_async_connection().await.unwrap();
     redis::cmd("FLUSHALL").query_async::<Value>(&mut real).await.unwrap();
-    let simulated = SimulatedRedis::new(0);
+    let simulated = SimulatedRedis::new();
     let login =
         RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name();
     let config = AsyncConnectionConfig::new();

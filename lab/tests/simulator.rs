@@ -38,7 +38,7 @@ fn checked(seed: u64, plan: Plan) -> Run {
     run
 }
 
-/// As many seeds, or `GAGGLE_SEEDS`, that no run had before.
+/// Seeds that no run had before: this many, or `GAGGLE_SEEDS`.
 fn fresh_seeds(count: u64, option: &str) -> Range<u64> {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let fresh = since.as_secs() << 16;
@@ -111,7 +111,7 @@ const CHILD: &str = "GAGGLE_SIMULATOR_CHILD";
 
 #[test]
 fn two_processes_have_one_trace_of_a_seed() {
-    // Of the numbers of its events, and of every byte of its text.
+    // The digests of the numbers of its events, and of every byte of its text.
     let digest = |seed| {
         let run = simulate(Plan::generate(seed, Clocks::WithinBound), &Settings { trace: true });
         let mut text = DefaultHasher::new();

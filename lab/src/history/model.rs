@@ -77,7 +77,7 @@ impl fmt::Display for ModelKind {
     }
 }
 
-/// One thing that happened, or may have, to a key. Acquisitions are numbered within the history.
+/// A thing that happened, or may have, to a key. Acquisitions are numbered within the history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     /// A caller was granted.

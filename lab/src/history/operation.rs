@@ -1,10 +1,10 @@
-//! One recorded call and its outcome.
+//! A recorded call and its outcome.
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use gaggle_strategies::{Error, Lock, clock::Instant, lock::Nonce};
 
-/// One call and how it ended. All times are since one origin, on one clock.
+/// A call and how it ended. All times are since one origin, on one clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operation {
     /// The caller: a task, a thread or a process, which makes one call at a time.

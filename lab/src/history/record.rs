@@ -35,7 +35,7 @@ use super::{Call, Operation, Outcome};
 #[derive(Clone, Debug, Default)]
 pub struct Recorder {
     operations: Vec<Operation>,
-    /// Of each client that has a call open, its place in `operations`.
+    /// For each client with an open call, its place in `operations`.
     open: BTreeMap<u32, usize>,
     /// The first thing that cannot be.
     malformed: Option<Malformed>,
@@ -45,7 +45,7 @@ pub struct Recorder {
 /// be concluded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// A client invokes while a call of its own is open (a call without a reply stays open).
+    /// A client invokes while another of its calls is open (a call without a reply stays open).
     #[error("client {client} invokes at {at:?} while its call of {open:?} is open")]
     TwoOpenCalls {
         /// The client.

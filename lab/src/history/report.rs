@@ -16,7 +16,7 @@ pub enum Rule {
     Unexplained(ModelKind),
 }
 
-/// One breach of a rule.
+/// A breach of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// The rule.

@@ -74,7 +74,7 @@ struct Chosen<S> {
     forced: bool,
 }
 
-/// Where a search stands.
+/// The state of a search.
 #[derive(Clone)]
 struct At<S> {
     state: S,
@@ -250,7 +250,7 @@ impl<'a, M: Model> Search<'a, M> {
 
 struct OutOfBudget;
 
-/// Where candidates stand.
+/// The candidates of a state.
 #[derive(Clone, Copy)]
 enum List {
     Required,

@@ -16,7 +16,7 @@ pub(super) struct Timeline {
     pub(super) by_token: bool,
 }
 
-/// One action with the time in which it took effect.
+/// An action with the time in which it took effect.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Step {
     pub(super) action: Action,

@@ -74,7 +74,7 @@ impl KeySpace {
 
     fn live(&mut self, key: &[u8]) -> Option<&mut (Value, Option<u64>)> {
         let now = self.now_ms();
-        // As Redis has it: a key lives through the millisecond at which it ends.
+        // A key lives, as in Redis, through the millisecond at which it ends.
         if self.values.get(key).is_some_and(|(_, end)| end.is_some_and(|end| now > end)) {
             self.values.remove(key);
         }

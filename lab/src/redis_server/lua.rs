@@ -168,7 +168,7 @@ fn hold(mutex: &Mutex<Data>) -> MutexGuard<'_, Data> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// As Redis turns what a script hands to a command into text.
+/// Turns what a script hands to a command into text, as Redis does.
 fn argument(value: &Value) -> Vec<u8> {
     match value {
         Value::String(text) => text.as_bytes().to_vec(),
@@ -199,8 +199,8 @@ fn to_lua(lua: &Lua, reply: Reply) -> mlua::Result<Value> {
     })
 }
 
-/// As Redis turns what a script returns into a reply: numbers are cut to whole ones, and a list
-/// ends at its first nil.
+/// Turns what a script returns into a reply, as Redis does: numbers are cut to whole ones, and a
+/// list ends at its first nil.
 fn from_lua(value: Value) -> Reply {
     match value {
         Value::Nil | Value::Boolean(false) => Reply::Nil,

@@ -24,20 +24,17 @@ use super::{ConnectionId, Server};
 /// The server's clock begins here, in microseconds since 1970.
 const BEGINNING: u64 = 1_700_000_000_000_000;
 
-/// One Redis in this process, on the runtime's virtual clock: it runs the scripts that ship, for
+/// A Redis in this process, on the runtime's virtual clock: it runs the scripts that ship, for
 /// clients as they ship.
 pub struct SimulatedRedis {
     state: Mutex<State>,
     began: Instant,
-    /// Every n-th publication is lost; none if zero.
-    lose_every: u64,
 }
 
 struct State {
     server: Server,
     outputs: BTreeMap<ConnectionId, mpsc::UnboundedSender<Vec<u8>>>,
     connections: ConnectionId,
-    publications: u64,
     is_down: bool,
 }
 
@@ -48,16 +45,15 @@ impl fmt::Debug for SimulatedRedis {
 }
 
 impl SimulatedRedis {
-    /// An empty one. Call it within the runtime whose time it follows. One publication in
-    /// `lose_every` is lost, none if that is zero.
+    /// An empty one. Call it within the runtime whose time it follows.
     #[must_use]
-    pub fn new(lose_every: u64) -> Arc<Self> {
+    pub fn new() -> Arc<Self> {
         let (server, outputs) = (Server::new(), BTreeMap::new());
-        let state = State { server, outputs, connections: 0, publications: 0, is_down: false };
-        Arc::new(Self { state: Mutex::new(state), began: Instant::now(), lose_every })
+        let state = State { server, outputs, connections: 0, is_down: false };
+        Arc::new(Self { state: Mutex::new(state), began: Instant::now() })
     }
 
-    /// A handle on it, as users hold one. It connects by itself.
+    /// A handle on it, as users hold one. The handle connects on its first turn.
     #[must_use]
     pub fn open(self: &Arc<Self>, clock: Arc<dyn Clock>, seed: u64) -> impl KeyedMutex + use<> {
         let options = RedisOptions::new("redis://simulated").clock(clock.clone());
@@ -113,13 +109,8 @@ impl SimulatedRedis {
         let (now, mut state) = (self.now_us(), self.state());
         state.server.receive(id, bytes);
         while let Some(executed) = state.server.execute(id, now) {
-            let is_grant = executed.run.is_some();
             for (to, push) in executed.pushes {
-                state.publications += u64::from(is_grant);
-                let counts = is_grant && self.lose_every > 0;
-                if !(counts && state.publications.is_multiple_of(self.lose_every)) {
-                    state.send(to, push);
-                }
+                state.send(to, push);
             }
             state.send(id, executed.reply);
         }
@@ -134,7 +125,7 @@ impl SimulatedRedis {
             tokio::select! {
                 biased;
                 bytes = outgoing.recv() => {
-                    // Without a sender the server was ended.
+                    // The server has ended if there is no sender.
                     let Some(bytes) = bytes else { break };
                     if stream.write_all(&bytes).await.is_err() {
                         break;

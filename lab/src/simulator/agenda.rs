@@ -49,7 +49,7 @@ impl Agenda {
         self.heap.push(Reverse((when, place)));
     }
 
-    /// Wakes the process of `slot` at `at`, and no more at the time set before.
+    /// Wakes the process of `slot` at `at`, instead of at the time set before.
     pub(super) fn set_wake(&mut self, slot: usize, at: u64) {
         self.wakes[slot] = Some(self.when(at));
     }

@@ -38,9 +38,9 @@ pub(super) struct Client {
     pub(super) keys: Vec<Arc<str>>,
     pub(super) random: Random,
     pub(super) handed: Arc<Handed>,
-    /// Its lock was granted to another client.
+    /// The lock was granted to another client.
     pub(super) adopting: bool,
-    /// It holds its locks outside the members: no notice of a loss reaches it.
+    /// The client holds its locks outside the members: no notice of a loss reaches it.
     pub(super) outside: bool,
     /// How often the granting side had lost its memory when this client last took a lock.
     pub(super) forgotten: u64,
@@ -112,13 +112,13 @@ impl Client {
         match self.lock(op, &key, &options).await {
             Some(Ok(lock)) => self.hold(op, lock, duration).await,
             Some(Err(Error::Closed)) => self.sleep(Duration::from_millis(50)).await,
-            // Until others have ended, the next would be refused as well.
+            // The next call would be refused as well, until others have ended.
             Some(Err(Error::Limit { .. })) => self.sleep(Duration::from_millis(100)).await,
             Some(Err(_)) | None => {}
         }
     }
 
-    /// One call of lock; `None` where it was cancelled.
+    /// A call of lock; `None` where it was cancelled.
     async fn lock(
         &mut self,
         op: Op,
@@ -252,7 +252,7 @@ impl Client {
             // By its own deadline, before it asked: the lease that it was handed may be longer than
             // what it asked for, and says nothing about who holds.
             Some(Err(Error::Expired)) if self.adopting => Completion::Unknown,
-            // Its group was lost without notice; its lock keeps its lease.
+            // The group was lost without notice; its lock keeps its lease.
             Some(Err(Error::NotHolder)) if self.outside => Completion::Unknown,
             Some(Err(error)) => Completion::Otherwise(call.failed(error)),
             Some(Ok(extended)) => {
@@ -358,7 +358,7 @@ impl Client {
             if let Poll::Ready(outcome) = poll!(call.as_mut()) {
                 return outcome;
             }
-            // Whatever wakes this task next.
+            // The next wake of this task may have any reason.
             pending!();
             *slept = late;
             self.note(Observation::Reached("reply looked at late"));

@@ -17,7 +17,7 @@ use super::random::Random;
 
 /// A millisecond of virtual time, in nanoseconds.
 pub(super) const MS: u64 = 1_000_000;
-/// Where virtual time begins on every process's own clock.
+/// The reading of every process's clock when virtual time begins.
 const LOCAL_ORIGIN: u64 = 1_000_000_000;
 /// The reading of the wall clocks at the beginning of virtual time.
 const WALL_ORIGIN: u64 = 1_700_000_000_000_000_000;

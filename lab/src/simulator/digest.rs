@@ -1,6 +1,6 @@
 //! Digests of bytes and numbers, for comparing traces and tables.
 
-/// One step of splitmix64.
+/// A step of splitmix64.
 pub(crate) const fn mixed(state: u64) -> u64 {
     let z = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

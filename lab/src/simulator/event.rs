@@ -7,7 +7,7 @@ use gaggle_channels::{NodeName, Received};
 
 use super::{network::Ways, redis::ServerEvent};
 
-/// One event, with its data.
+/// An event, with its data.
 pub(super) enum Event {
     Frame { to: usize, from: usize, name: NodeName, frame: Bytes },
     Link { to: usize, received: Received },

@@ -10,7 +10,7 @@ use super::{
 #[derive(Debug)]
 pub(super) struct FaultSchedule {
     plan: FaultPlan,
-    /// Without a server, none of its faults.
+    /// A plan without a server has none of its faults.
     server: ServerPlan,
     over: bool,
     pub(super) random: Random,

@@ -71,7 +71,7 @@ pub fn attack(data: &[u8]) -> Hostilities {
     done
 }
 
-/// A plan without faults, and without clients of its own.
+/// A plan without faults and without clients.
 fn calm(members: usize) -> Plan {
     let mut plan = Plan::generate(0, Clocks::WithinBound);
     (plan.members, plan.clients, plan.drifts) = (members, 0, false);

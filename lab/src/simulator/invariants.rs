@@ -349,12 +349,12 @@ impl Invariants {
         self.beliefs.end(client, nonce);
     }
 
-    /// The client is no more. Returns the locks that it held.
+    /// The client has ended. Returns the locks that it held.
     pub(super) fn client_dropped(&mut self, client: u32) -> Vec<(Op, Arc<str>)> {
         self.beliefs.forget(|belief| belief.client == client)
     }
 
-    /// The process is no more. Returns the locks that it held.
+    /// The process has ended. Returns the locks that it held.
     pub(super) fn process_killed(&mut self, slot: usize) -> Vec<(Op, Arc<str>)> {
         self.members.remove(&slot);
         self.rests.process_killed(slot);

@@ -16,7 +16,7 @@ use super::{
     stream::Link,
 };
 
-/// One process name, and the process that runs under it now.
+/// A process name, and the process that runs under it now.
 pub(super) struct Slot {
     pub(super) name: NodeName,
     /// Counts the processes that ran here.

@@ -109,7 +109,7 @@ pub(super) enum Completion {
     Otherwise(Outcome),
     /// The caller did not wait for the end.
     Cancelled,
-    /// As little is known of it, and yet nothing was given up.
+    /// The outcome is as little known, and yet nothing was given up.
     Unknown,
 }
 

@@ -34,13 +34,13 @@ pub(super) struct Host {
     pub(super) random: Random,
 }
 
-/// One connection, in both directions.
+/// A connection, in both directions.
 #[derive(Debug, Default)]
 pub(super) struct Connection {
     /// When the last segment in this direction arrives.
     pub(super) at_server: u64,
     pub(super) at_client: u64,
-    /// It was cut: no more bytes reach the server (`deaf`) or the client (`mute`).
+    /// The connection was cut: no further bytes reach the server (`deaf`) or the client (`mute`).
     pub(super) deaf: bool,
     pub(super) mute: bool,
     /// Publications are on their way late until then.

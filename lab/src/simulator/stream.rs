@@ -160,7 +160,7 @@ impl Dial for SimDial {
     }
 }
 
-/// One end of a connection. It wakes no task: the simulation takes a turn where something arrives.
+/// An end of a connection. It wakes no task: the simulation takes a turn where something arrives.
 struct SimStream {
     link: Arc<Link>,
     connection: ConnectionId,

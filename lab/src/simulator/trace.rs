@@ -23,7 +23,7 @@ impl Trace {
         self.write(now, line);
     }
 
-    /// Writes a line that says no more than the events do.
+    /// Writes a line that only repeats the events.
     pub(super) fn write(&mut self, now: u64, line: Arguments<'_>) {
         if let Some(text) = &mut self.text {
             let (ms, us) = (now / 1_000_000, now / 1_000 % 1_000);

@@ -178,7 +178,7 @@ impl World {
             }
             _ => {}
         }
-        // Those asleep must look at the clock again to know when to wake.
+        // Sleeping tasks must look at the clock again to know when to wake.
         for task in &process.tasks {
             self.executor.wake(*task);
         }

@@ -37,7 +37,7 @@ pub(crate) struct Post {
 pub(crate) enum Memory {
     /// The granting side kept its memory: every promise holds.
     Kept,
-    /// It lost its memory: two holders are possible, as documented.
+    /// The server lost its memory: two holders are possible, as documented.
     Lost,
 }
 
@@ -83,7 +83,7 @@ impl Crew {
         crew
     }
 
-    /// As [`start`](Self::start), with another lease than [`LEASE`].
+    /// Like [`start`](Self::start), with another lease than [`LEASE`].
     pub(crate) fn start_with(posts: Vec<Post>, lease: Duration) -> Self {
         let mut crew = Self::start(Vec::new());
         crew.work.lease_ms = u64::try_from(lease.as_millis()).unwrap();
@@ -93,7 +93,7 @@ impl Crew {
         crew
     }
 
-    /// One more worker.
+    /// Another worker.
     fn join(&mut self, post: Post) {
         self.posts.push(post);
         let process = self.process(self.posts.len() - 1);

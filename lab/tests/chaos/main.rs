@@ -63,7 +63,7 @@ pub(crate) enum Wire {
 /// How the faults of one scenario are drawn.
 pub(crate) struct Plan {
     random: StdRng,
-    /// Until when to go on drawing; a slice has each fault once.
+    /// The end of the draws; a slice has each fault once.
     until: Option<Instant>,
 }
 

@@ -9,7 +9,7 @@ use gaggle_lab::history::{
 
 use crate::protocol::{Event, KEY, Outcome as Unlocked};
 
-/// One acquisition, as far as its process reported it.
+/// An acquisition, as far as its process reported it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Acquisition {
     pub(crate) asked: u64,

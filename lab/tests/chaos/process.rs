@@ -39,7 +39,7 @@ impl Process {
     pub(crate) fn start(assignment: &Assignment, namespace: Option<&str>, log: &Log) -> Self {
         let this = std::env::current_exe().unwrap();
         let mut command = match namespace {
-            // It replaces itself by the worker: the process id stays.
+            // The shell replaces itself by the worker: the process id stays.
             Some(namespace) => {
                 let mut command = Command::new("ip");
                 command.args(["netns", "exec", namespace]).arg(this);

@@ -13,7 +13,7 @@ pub(crate) const KEY: &str = "chaos";
 /// The identity and strategy of a worker.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Assignment {
-    /// Its name, and its member's where it is one.
+    /// The name of the worker, and of its member if it is one.
     pub(crate) name: String,
     /// The number of this process among all of a scenario.
     pub(crate) instance: u32,

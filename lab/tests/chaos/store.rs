@@ -18,7 +18,7 @@ use crate::{
     worker::now,
 };
 
-/// One counter, and its statistics.
+/// A counter, and its statistics.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Protected {
     /// How many updates it has.
@@ -58,7 +58,7 @@ impl Protected {
 pub(crate) enum Trap {
     Stop,
     Kill,
-    /// It runs, but the reply to its last read comes only after [`Store::release`].
+    /// The store runs, but the reply to its last read comes only after [`Store::release`].
     Hold,
 }
 

@@ -123,7 +123,7 @@ async fn open(url: &str) -> Locker {
     }
 }
 
-/// One loop of a process.
+/// A loop of a process.
 struct Worker {
     locker: Locker,
     store: Store,

@@ -18,16 +18,16 @@ const LEASE: Duration = Duration::from_millis(LEASE_TICKS * TICK_MS);
 /// The present state of a client's request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Phase {
-    /// It has sent nothing yet.
+    /// Nothing is sent yet.
     #[default]
     Idle,
-    /// Its LOCK is sent, and pending as far as it knows.
+    /// The LOCK is sent, and pending as far as the client knows.
     Asking,
-    /// It received a grant. It believes in it until its deadline.
+    /// The client received a grant, and believes in it until its deadline.
     Holding,
-    /// It gave up or was done: its UNLOCK is sent.
+    /// The client gave up or was done: its UNLOCK is sent.
     Ended,
-    /// It died; its requests are still in flight.
+    /// The client died; its requests are still in flight.
     Dead,
 }
 

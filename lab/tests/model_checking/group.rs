@@ -24,7 +24,7 @@ pub(crate) mod rules {
     pub(crate) const BELIEVER_HOLDS: &str = "a client that believes holds";
 }
 
-/// The model: a group, and its clients with clocks of their own.
+/// The model: a group, and its clients, each with its clock.
 #[derive(Clone, Debug)]
 pub(crate) struct Group {
     bounds: Bounds,
@@ -82,11 +82,11 @@ pub(crate) enum Action {
     Lock(usize),
     /// A reply to its LOCK arrives.
     Receive(usize, Granted),
-    /// It sends its EXTEND.
+    /// A client sends its EXTEND.
     Extend(usize),
     /// The reply to that arrives.
     ReceiveExtended(usize),
-    /// It sends its UNLOCK: done, or no longer waiting.
+    /// A client sends its UNLOCK: done, or no longer waiting.
     Unlock(usize),
     Die(usize),
 }
@@ -203,7 +203,7 @@ impl Group {
                 self.commit(state, cmd);
             }
             Action::Lock(client) => {
-                // Where nothing is forgotten it makes no difference.
+                // The time makes no difference where nothing is forgotten.
                 let forgets = self.bounds.nonce_memory < self.bounds.ticks;
                 let seen = if forgets { state.past.now() } else { 0 };
                 state.clients[client].lock(state.tick, seen);

@@ -13,11 +13,11 @@ pub(in crate::history) struct Mutex {
     spent: Vec<u32>,
 }
 
-/// One acquisition that holds.
+/// An acquisition that holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Hold {
     acquisition: u32,
-    /// Its token, if a grant showed it.
+    /// The token, if a grant showed it.
     pub(super) token: Option<u64>,
     /// The deadline of its holder; zero before a caller was granted.
     pub(super) until: Duration,

@@ -7,8 +7,8 @@ pub(super) struct Links {
 }
 
 impl Links {
-    /// Those of `0..len` that are in the list. Place 0 is the list's own; number `n` has place
-    /// `n + 1`.
+    /// A list of those numbers of `0..len` that it contains. Place 0 is the list's own; number `n`
+    /// has place `n + 1`.
     pub(super) fn new(len: usize, contains: impl Fn(usize) -> bool) -> Self {
         let mut links = Self { next: vec![0; len + 1], previous: vec![0; len + 1] };
         let mut last = 0;

@@ -4,9 +4,9 @@ use super::super::{model::Action, timeline::Step};
 
 /// The order of the grants that the tokens give: each waits for its turn.
 pub(super) struct Order {
-    /// Of each step that takes the key, the rank of its token; `None` where none is known.
+    /// For each step that takes the key, the rank of its token; `None` where none is known.
     ranks: Vec<Option<usize>>,
-    /// Of each rank, its grant: the one candidate when it is the rank's turn. `None` where more
+    /// For each rank, its grant: the one candidate when it is the rank's turn. `None` where more
     /// than one LOCK can have taken it.
     turns: Vec<Option<usize>>,
 }

@@ -15,13 +15,13 @@ use gaggle_strategies::{
 use crate::simulator::{clock::SimClock, recorder::Op};
 
 /// No two holders of a key both believe in their lock (contract, rules 1 and 2): each by its own
-/// clock, deadline and loss signal, whatever the granting side knows.
+/// clock, deadline and loss signal.
 #[derive(Debug, Default)]
 pub(super) struct Beliefs {
     keys: BTreeMap<Arc<str>, Vec<Belief>>,
     /// Beliefs whose deadline passed before another client believed: no extend may revive them.
     lapsed: Vec<Belief>,
-    /// Acquisitions that protect no more, whatever their holders know: the granting side lost its
+    /// Acquisitions that no longer protect: the granting side lost its
     /// memory of them, or an operator ends them.
     orphans: BTreeSet<Acquisition>,
 }
@@ -41,7 +41,7 @@ pub(in crate::simulator) struct Belief {
     pub(in crate::simulator) lost: bool,
     /// Whether its holder is none of the process's: it outlives that.
     pub(in crate::simulator) outside: bool,
-    /// Whether it protects no more.
+    /// Whether it no longer protects.
     pub(in crate::simulator) orphan: bool,
 }
 
@@ -109,7 +109,7 @@ impl Beliefs {
         }
     }
 
-    /// Those in this process that were lost before their deadline.
+    /// The beliefs in this process that were lost before their deadline.
     pub(super) fn lost_early(&self, slot: usize) -> impl Iterator<Item = &Belief> {
         let all = self.keys.values().flatten().filter(move |belief| belief.slot == slot);
         all.filter(|belief| belief.watch.is_lost() && !belief.is_over())
@@ -122,7 +122,7 @@ impl Beliefs {
         its.filter(|belief| belief.outside && belief.is_valid()).count()
     }
 
-    /// This acquisition protects no more.
+    /// This acquisition no longer protects.
     pub(super) fn orphan(&mut self, acquisition: Acquisition) {
         self.orphans.insert(acquisition);
         let all = self.keys.values_mut().flatten().chain(&mut self.lapsed);

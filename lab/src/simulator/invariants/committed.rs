@@ -30,7 +30,7 @@ pub(super) struct NewlyCommitted {
 }
 
 impl NewlyCommitted {
-    /// Its commands to the lock table, in order.
+    /// The commands to the lock table, in order.
     pub(super) fn stamped(&self) -> impl Iterator<Item = (ClusterTime, &Command)> {
         let commands = self.commands.iter();
         commands.flat_map(|(stamp, commands)| commands.iter().map(|command| (*stamp, command)))

@@ -37,7 +37,7 @@ enum Fault {
     ReplaceCertificates,
 }
 
-/// Those of every member over TCP. The first six need no network.
+/// The faults of every member over TCP. The first six need no network.
 const ALL: [Fault; 9] = [
     Fault::KillLeader,
     Fault::KillFollower,
@@ -50,7 +50,7 @@ const ALL: [Fault; 9] = [
     Fault::IsolateLeader,
 ];
 
-/// Where members run that are reached over TCP.
+/// The place of members that are reached over TCP.
 #[derive(Clone, Copy)]
 struct Place<'a> {
     network: &'a Network,

@@ -62,7 +62,7 @@ fn silent_cut_has_dropped_nothing() {
     assert_eq!(network.cut(0, 1).lift(), 0, "no packet was sent");
 }
 
-/// Without exclusion the checker finds overlaps, unchecked resources lose updates, and the run
+/// The checker finds, without exclusion, overlaps, unchecked resources lose updates, and the run
 /// fails.
 fn crew_without_a_lock_is_found_out() {
     let post = |name: &str| Post { name: name.into(), namespace: None, url: "noop:".into() };

@@ -48,7 +48,7 @@ fn post(name: &str, url: &str) -> Post {
 /// A server, as workers reach it.
 struct Served {
     server: RedisServer,
-    /// Of TLS, if there is TLS.
+    /// The port of TLS, if there is TLS.
     port: u16,
     certificates: Option<Certificates>,
 }
