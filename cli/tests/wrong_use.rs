@@ -10,4 +10,7 @@ fn wrong_use_is_refused_with_what_was_expected() {
     let cases = trycmd::TestCases::new();
     cases.env("GAGGLE_URL", NOWHERE).env("GAGGLE_REDIS", "").env("RUST_LOG", "");
     cases.case("tests/wrong_use/*.trycmd");
+    if cfg!(not(feature = "tls")) {
+        cases.skip("tests/wrong_use/tls.trycmd");
+    }
 }

@@ -1,9 +1,11 @@
-//! What a report shows, and how wide it is.
+//! What a report shows, how wide it is, and which exit code it gives.
+
+use std::process::ExitCode;
 
 use clap::Parser as _;
 use gaggle_workloads::{Broken, Figures};
 
-use super::*;
+use super::{super::conclude, *};
 use crate::cluster::{Setup, StrategyName};
 
 fn spread(scale: f64) -> Spread {
@@ -196,6 +198,16 @@ fn only_a_broken_promise_is_a_failure() {
     let mut sound = row("busy", 40);
     sound.figures.broken = Broken::default();
     assert!(!sound.has_failed());
+}
+
+#[tokio::test]
+async fn one_broken_lock_makes_the_exit_code_1() {
+    let (broken, mut sound) = (row("busy", 40), row("fan", 40));
+    sound.figures.broken = Broken::default();
+    for (rows, code) in [([sound.clone(), broken], 1), ([sound.clone(), sound], 0)] {
+        let ended = conclude(&rows, None, String::new, || Ok(())).await.expect("a result");
+        assert_eq!(format!("{ended:?}"), format!("{:?}", ExitCode::from(code)));
+    }
 }
 
 #[test]
