@@ -97,7 +97,7 @@ fn losses_are_counted_once_by_their_first_cause() {
     let figures = figures(async |locker| {
         let options = LockOptions::default().duration(Duration::from_secs(2));
         let forced = locker.lock_with("forced", options.clone()).await.unwrap();
-        // Its keep-alive counts the loss, which its guard is never asked for.
+        // The keep-alive counts the loss, which the guard is never asked for.
         let kept = locker.lock_with("kept", options.clone());
         let kept = kept.auto_extend(Duration::from_secs(9)).await.unwrap();
         let operator = locker.operator().unwrap();
@@ -137,7 +137,7 @@ fn loss_is_counted_when_its_guard_ends() {
     assert_eq!((lost("forced"), lost("deadline"), lost("reported")), (1.0, 2.0, 0.0));
 }
 
-/// Of a strategy that reports it only with its reply, or while the UNLOCK is in flight.
+/// A strategy may report it only with its reply, or while the UNLOCK is in flight.
 #[test]
 fn loss_that_the_unlock_finds_is_counted_once() {
     let figures =
@@ -193,34 +193,6 @@ fn forced_loss_that_an_extend_finds_is_counted_as_forced() {
     assert_eq!((lost("forced"), lost("deadline"), lost("reported")), (1.0, 0.0, 0.0));
 }
 
-/// Of a key on which another call finds the expiry first.
-#[test]
-fn expiry_that_the_table_reports_is_counted_by_its_deadline() {
-    let figures = figures(async |locker| {
-        let options = LockOptions::default().duration(Duration::from_secs(2));
-        let guard = locker.lock_with("k", options).await.unwrap();
-        tokio::time::sleep(Duration::from_secs(3)).await;
-        assert!(locker.inspect("k").await.unwrap().is_none());
-        drop(guard);
-    });
-    let lost = |cause| value(&figures, "gaggle_locks_lost_total", cause);
-    assert_eq!((lost("forced"), lost("deadline"), lost("reported")), (0.0, 1.0, 0.0));
-}
-
-#[test]
-fn loss_in_a_redis_without_queue_is_counted() {
-    let figures = figures_of(async {
-        let server = RedisServer::start();
-        let locker = open(&format!("{}?queue=none", server.url())).await.unwrap();
-        let guard = locker.lock("k").await.unwrap();
-        let mut client = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
-        redis::cmd("FLUSHALL").exec(&mut client).unwrap();
-        assert!(matches!(guard.unlock().await, Err(Error::NotHolder)));
-        locker.close().await;
-    });
-    assert_eq!(value(&figures, "gaggle_locks_lost_total", "reported"), 1.0);
-}
-
 /// The value of the key is of another program.
 #[test]
 fn refused_call_is_counted_by_the_error_that_it_returns() {
@@ -274,7 +246,7 @@ fn malformed_publication_is_counted() {
         let mut client = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
         let topics: Vec<String> = redis::cmd("PUBSUB").arg("CHANNELS").query(&mut client).unwrap();
         redis::cmd("PUBLISH").arg(&topics[0]).arg("x").exec(&mut client).unwrap();
-        // Its reply is behind the publication.
+        // The reply comes after the publication.
         locker.inspect("k").await.unwrap();
         locker.close().await;
     });
@@ -289,7 +261,7 @@ fn reconnect_and_retransmission_are_counted() {
         let locker = open(&proxy.url()).await.unwrap();
         let guard = locker.lock("k").await.unwrap();
         proxy.cut_replies(1);
-        // Its reply is lost, and the second finds nothing.
+        // The reply is lost, and the second unlock finds nothing.
         guard.unlock().await.unwrap_err();
         assert_eq!(proxy.cuts(), 1);
         locker.close().await;

@@ -127,7 +127,7 @@ fn comparison_takes_all_strategies_in_rounds() {
         assert_sound(run);
         let rounds = run["rounds"].as_array().unwrap();
         assert_eq!(rounds.len(), 2, "{run}");
-        // One increment of each task in each round.
+        // Each task increments once in each round.
         assert!(rounds.iter().all(|round| round["pairs"] == round["tasks"]), "{run}");
     }
 }
@@ -248,7 +248,7 @@ fn results_survive_a_later_failure() {
     let why = document["ended_early"].as_str().unwrap();
     assert!(err.contains(why), "{why} in {err}");
     std::fs::remove_file(&data).unwrap();
-    // It ends in the first of three rounds.
+    // The Redis ends in the first of three rounds.
     let output = on_a_redis_that_ends(&["--compare"]);
     let out = text(&output.stdout);
     assert!(out.contains("one round") && !out.contains("median of"), "{out}");
@@ -263,35 +263,6 @@ fn unreachable_redis_prevents_any_run() {
         assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(2), ""));
         assert!(text(&output.stderr).contains("cannot reach Redis"), "{setups:?}");
     }
-}
-
-/// In one run, so that rounds of both alternate.
-#[cfg(feature = "tls")]
-#[test]
-fn tls_is_measured_beside_plain_text() {
-    use gaggle_fixtures::{Certificates, free_port};
-    let (certificates, port) = (Certificates::new(), free_port());
-    let _redis = RedisServer::start_tls(&certificates, port);
-    let ca = certificates.path("ca.pem");
-    let url = format!("rediss://localhost:{port}?tls_ca={}", ca.display());
-    let mut command = gaggle();
-    command.args(["--members", "3", "--duration", "300ms", "--json", "-", "--redis", &url]);
-    command.args(["--channel", "tcp", "--channel", "tls", "--processes"]);
-    command.args(["--strategy", "gaggle", "--strategy", "redis"]);
-    let output = command.env("TMPDIR", certificates.path("")).output().unwrap();
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let runs = document["runs"].as_array().unwrap();
-    runs.iter().for_each(assert_sound);
-    let mut setups: Vec<_> = runs.iter().map(|run| (&run["strategy"], &run["channel"])).collect();
-    setups.sort_by_key(|setup| format!("{setup:?}"));
-    let channel = |name: &str| Value::from(name);
-    let (gaggle, redis) = (channel("gaggle"), channel("redis"));
-    let (tcp, tls) = (channel("tcp"), channel("tls"));
-    assert_eq!(setups, [(&gaggle, &tcp), (&gaggle, &tls), (&redis, &Value::Null)]);
-    let left = std::fs::read_dir(certificates.path("")).unwrap();
-    let mut left = left.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    assert!(!left.any(|name| name.contains("secret")), "its secret is removed");
 }
 
 #[test]

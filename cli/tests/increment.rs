@@ -44,7 +44,7 @@ fn small(arguments: &[&str]) -> Output {
     gaggle().args(size).args(arguments).output().expect("it runs")
 }
 
-/// One object for each run of a successful command.
+/// An object for each run of a successful command.
 fn json(arguments: &[&str]) -> Vec<Value> {
     let output = small(&[arguments, &["--json"]].concat());
     let (out, err) = (text(&output.stdout), text(&output.stderr));
@@ -61,7 +61,7 @@ fn assert_none_lost(run: &Value, strategy: &str, channel: Option<&str>) {
     assert!(run["handoff_p50_us"].as_f64().unwrap() > 0.0, "{run}");
 }
 
-/// Without a lock, five members read the same value.
+/// Five members without a lock read the same value.
 fn assert_lost(run: &Value) {
     assert_eq!(run["strategy"], "noop", "{run}");
     assert!(run["lost"].as_u64().unwrap() > 0, "{run}");
@@ -80,24 +80,6 @@ fn default_run_is_gaggle_and_no_lock() {
         assert!(FIELDS.iter().all(|field| fields.contains_key(*field)), "{run}");
         assert_eq!((&run["members"], &run["processes"]), (&5.into(), &false.into()));
     }
-}
-
-#[test]
-fn one_process_loses_no_update() {
-    let runs = json(&["--strategy", "local", "--strategy", "raft", "--strategy", "noop"]);
-    assert_none_lost(&runs[0], "local", None);
-    assert_none_lost(&runs[1], "raft", Some("memory"));
-    assert_lost(&runs[2]);
-    assert_eq!(runs.len(), 3, "noop runs once");
-}
-
-#[test]
-fn members_lock_over_tcp_and_redis() {
-    let runs = json(&["--channel", "tcp"]);
-    assert_none_lost(&runs[0], "gaggle", Some("tcp"));
-    let redis = RedisServer::start();
-    let runs = json(&["--channel", "redis", "--strategy", "raft", "--redis", &redis.url()]);
-    assert_none_lost(&runs[0], "raft", Some("redis"));
 }
 
 #[test]
@@ -253,7 +235,7 @@ fn ignored_interrupt_stays_ignored() {
     assert_eq!(run.finish().0, Some(143));
 }
 
-/// A run with its five worker processes, in a process group of its own.
+/// A run with its five worker processes, in a new process group.
 fn long_run(directory: &Path) -> (Running, Vec<String>) {
     let mut command = gaggle();
     command.args(["--processes", "--increments", "100000", "--json"]).env("TMPDIR", directory);

@@ -16,7 +16,7 @@ use std::{
 };
 
 use gaggle_fixtures::{Proxy, RedisServer};
-use run_support::{Running, finish, force_unlock, gaggle, has_ended, is_queued, wait_until};
+use run_support::{Running, finish, force_unlock, gaggle, is_queued, wait_until};
 use rustix::process::Signal;
 
 #[test]
@@ -40,34 +40,6 @@ fn exit_code_is_that_of_the_command() {
         assert_eq!(is_named, matches!(code, 126 | 127), "{err}");
     }
     fs::remove_file(script).unwrap();
-}
-
-#[test]
-fn exit_code_reaches_make() {
-    let redis = RedisServer::start();
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("gaggle-run-make");
-    fs::create_dir_all(&folder).unwrap();
-    let program = env!("CARGO_BIN_EXE_gaggle");
-    let rule = |name: &str, job: &str| format!("{name}:\n\t@'{program}' run --try k -- {job}\n");
-    let rules =
-        [("pass", "echo ran"), ("fail", "sh -c 'exit 7'")].map(|(name, job)| rule(name, job));
-    fs::write(folder.join("Makefile"), rules.concat()).unwrap();
-    let make = |target: &str| {
-        let mut command = Command::new("make");
-        command.args(["-C", folder.to_str().unwrap(), "-s", target]).env_remove("MAKEFLAGS");
-        command.env("GAGGLE_URL", redis.url()).stdin(Stdio::null());
-        finish(command)
-    };
-    let (code, out, err) = make("pass");
-    assert_eq!((code, &*out), (Some(0), "ran\n"), "{err}");
-    let (code, _, err) = make("fail");
-    assert!(code == Some(2) && err.contains("Error 7"), "{code:?}: {err}");
-    let holder = Running::start(gaggle(&redis.url(), &["k", "--", "sh", "-c", "echo; sleep 60"]));
-    let (code, out, err) = make("pass");
-    assert!(code == Some(2) && out.is_empty() && err.contains("Error 124"), "{code:?}: {err}");
-    holder.signal(Signal::TERM);
-    holder.finish();
-    fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]
@@ -238,7 +210,7 @@ fn bad_input_is_refused_before_any_request() {
         assert_eq!((code, out.as_str()), (Some(125), ""), "{arguments:?}: {err}");
         assert!(err.contains(part) && !err.contains("secret"), "{arguments:?}: {err}");
     }
-    // Behind `--` it would be the command.
+    // After `--` it would be the command.
     let (code, _, err) = finish(gaggle(url, &["-x", "--", "true"]));
     assert!(code == Some(125) && err.contains("'-x'") && !err.contains("-- -x"), "{err}");
     let (_, _, err) = finish(gaggle(url, &["k", "ls", "-l"]));
@@ -336,31 +308,6 @@ fn broken_streams_keep_the_exit_code() {
             shell.args(["-c", &line]).env("GAGGLE_URL", redis.url());
             assert_eq!(finish(shell).0, Some(code), "{line}");
         }
-    }
-}
-
-#[test]
-fn process_group_ends_with_command() {
-    let redis = RedisServer::start();
-    let leave = "sh -c 'trap \"\" TERM; sleep 60' & echo $!; exit 3";
-    let options = ["--kill-after", "100ms", "k", "--", "sh", "-c", leave];
-    let running = Running::start(gaggle(&redis.url(), &options));
-    let left = running.first_line.clone();
-    assert_eq!(running.finish().0, Some(3));
-    assert!(has_ended(&left), "{left}");
-}
-
-#[test]
-fn deadline_kills_if_sigterm_is_ignored() {
-    let redis = RedisServer::start();
-    for (job, part) in [("", "reached --max-hold 2s"), ("trap '' TERM;", "--max-hold 2s")] {
-        let options = ["--duration", "1500ms", "--max-hold", "2s", "k", "--", "sh", "-c"];
-        let job = format!("{job} echo $$; sleep 60; sleep 60");
-        let running = Running::start(gaggle(&redis.url(), &[&options[..], &[&job]].concat()));
-        let command = running.first_line.clone();
-        let (code, _, err) = running.finish();
-        assert!(code == Some(123) && err.contains(part), "{code:?}: {err}");
-        assert!(has_ended(&command));
     }
 }
 

@@ -86,14 +86,3 @@ fn loss_of_a_command_without_signals_is_reported() {
     let text = "\"k\" was lost; the command runs on, it takes no signal: force-unlocked by ";
     assert!(lost["text"].as_str().unwrap().starts_with(text), "{lost}");
 }
-
-#[test]
-#[ignore = "needs root"]
-fn max_hold_of_a_command_without_signals_is_reported() {
-    let setting = Setting::new("max-hold");
-    let mut run = setting.start(&["--duration", "1s", "--max-hold", "1s"], "3");
-    assert_eq!(run.wait().unwrap().code(), Some(123));
-    assert_eq!(setting.names(), ["granted", "not_permitted", "lost"]);
-    let lost = &setting.events()[2];
-    assert_eq!((&lost["cause"], &lost["command"]), (&"max_hold".into(), &"running".into()));
-}

@@ -1,5 +1,6 @@
-//! Goal: `gaggle run` starts and gives up in time, whatever it inherits. Method: the built binary,
-//! a `redis-server` of the test's own that is stopped or busy, and a parent that blocks signals.
+//! Goal: `gaggle run` starts and gives up in time with any inherited state.
+//! Method: the built binary, a private `redis-server` that is stopped or busy, and a parent that
+//! blocks signals.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 #![allow(clippy::disallowed_methods, reason = "real processes need the real clock")]
@@ -40,25 +41,6 @@ fn max_wait_bounds_connecting() {
         assert!(attempt < 5, "{took:?}");
     }
     kill_process(pid(&redis.pid().unwrap().to_string()), Signal::CONT).unwrap();
-}
-
-#[cfg(feature = "tls")]
-#[test]
-fn try_names_a_server_without_tls() {
-    let redis = RedisServer::start();
-    let url = redis.url().replacen("redis", "rediss", 1);
-    let (code, _, err) = finish(gaggle(&url, &["--try", "k", "--", "true"]));
-    assert!(code == Some(122) && err.contains("write redis in place of rediss"), "{err}");
-}
-
-#[test]
-fn wait_is_printed_as_given() {
-    let redis = RedisServer::start();
-    let holder = Running::start(gaggle(&redis.url(), &["k", "--", "sh", "-c", "echo; sleep 60"]));
-    let (_, _, err) = finish(gaggle(&redis.url(), &["--max-wait", "100ms", "k", "--", "true"]));
-    assert!(err.contains("timed out after 100ms"), "{err}");
-    holder.signal(Signal::TERM);
-    holder.finish();
 }
 
 #[test]

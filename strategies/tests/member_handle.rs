@@ -14,9 +14,7 @@ use std::{
 use futures_util::FutureExt as _;
 use gaggle_channels::{Channel, ChannelError, Hub, NodeName};
 use gaggle_strategies::{
-    Error, Gaggle, KeyedMutex, Lock, LockOptions, MemberOptions,
-    capabilities::{Exclusion, Order, Survives},
-    clock::TokioClock,
+    Error, Gaggle, KeyedMutex, Lock, LockOptions, MemberOptions, clock::TokioClock,
 };
 use tokio::{
     task::unconstrained,
@@ -207,34 +205,6 @@ async fn lock_ended_by_one_task_is_lost_to_others() {
         ended(member, &lock).await;
         assert!(matches!(extended.await, Err(Error::NotHolder)));
     }
-}
-
-/// The first close waits for unlocks that no quorum confirms.
-#[tokio::test(start_paused = true)]
-async fn second_close_takes_no_longer() {
-    let mut members = cluster(&Hub::new()).await;
-    let (_, member) = members.pop().unwrap();
-    let lock = member.lock("k", LockOptions::default()).await.unwrap();
-    let _watch = member.watch(&lock);
-    drop(members);
-    sleep(ms(2000)).await;
-    let before = Instant::now();
-    while tokio::time::timeout(ms(300), member.close()).await.is_err() {
-        assert!(before.elapsed() < ms(3000), "it never ends");
-    }
-    assert!(before.elapsed() < ms(1500), "{:?}", before.elapsed());
-}
-
-#[tokio::test(start_paused = true)]
-async fn member_states_its_capabilities() {
-    let open = |options: MemberOptions, name: &str| {
-        let channel = Hub::new().channel(NodeName::new(name).unwrap());
-        Gaggle::open(Arc::new(channel), options.clock(Arc::new(TokioClock::new())))
-    };
-    let named = open(options(), "a").await.unwrap().capabilities();
-    assert_eq!(named.exclusion, Exclusion::Always);
-    assert_eq!((named.order, named.survives), (Order::Fifo, Survives::Minority));
-    assert!(named.distributed && named.waits_for_leader);
 }
 
 /// Contract, rule 3: leases due are ended at once where someone waits, also where that comes before

@@ -366,18 +366,6 @@ fn handle_whose_runtime_has_ended_is_closed() {
     });
 }
 
-#[tokio::test]
-async fn server_with_too_many_clients_is_no_permanent_failure() {
-    let server = Server::start().await;
-    let mut one = server.connection().await;
-    // Not at the start, when the connection that tests the server may still count.
-    let limit = ["SET", "maxclients", "1"];
-    redis::cmd("CONFIG").arg(&limit).exec_async(&mut one).await.unwrap();
-    let (kind, cause) = unavailable(Redis::open(server.options()).await);
-    assert_eq!(kind, UnavailableKind::Refused);
-    assert!(cause.contains("maxclients"), "{cause}");
-}
-
 /// The same for a member whose frames go over that server.
 #[tokio::test]
 async fn channel_with_too_many_clients_is_no_permanent_failure() {

@@ -60,57 +60,6 @@ async fn no_grant_is_reported_that_the_replica_lacks() {
     redis.unlock(&extended).await.unwrap();
 }
 
-/// Most of them end while another call has its grant taken back.
-#[tokio::test]
-async fn callers_of_one_key_name_the_missing_replica() {
-    let (master, replica) = pair().await;
-    let redis = Arc::new(Redis::open(options(&master)).await.unwrap());
-    cut_off(&master, slice::from_ref(&replica)).await;
-    let waiting = (0..4).map(|_| {
-        let redis = redis.clone();
-        let options = LockOptions::default().max_wait(secs(1));
-        tokio::spawn(async move { redis.lock("k", options).await })
-    });
-    for waiter in waiting.collect::<Vec<_>>() {
-        assert_unconfirmed(waiter.await.unwrap());
-    }
-}
-
-#[tokio::test]
-async fn full_memory_refuses_no_extension_and_no_waiter() {
-    let (master, _replica) = pair().await;
-    let redis = Arc::new(Redis::open(options(&master)).await.unwrap());
-    let held = take(&redis, "k", secs(60)).await;
-    let waiter = redis.clone();
-    let waiter = tokio::spawn(async move { waiter.lock("k", patient()).await });
-    master.queued("k", 1).await;
-    let _: Value = master.command(&["CONFIG", "SET", "maxmemory", "1"]).await;
-    let held = redis.extend(&held, secs(70)).await.unwrap();
-    redis.unlock(&held).await.unwrap();
-    waiter.await.unwrap().unwrap();
-}
-
-/// A withdrawal that is refused is repeated: no key is held for a lease without a holder.
-#[tokio::test]
-async fn refused_withdrawal_is_repeated() {
-    let (master, replica) = pair().await;
-    let redis = Redis::open(options(&master)).await.unwrap();
-    cut_off(&master, slice::from_ref(&replica)).await;
-    let lock = redis.lock("k", at_once(secs(60)));
-    let refusal = async {
-        while !master.keys().await.iter().any(|key| key.ends_with(":l:k")) {
-            tokio::time::sleep(ms(2)).await;
-        }
-        let limits = ["CONFIG", "SET", "min-replicas-to-write", "1", "min-replicas-max-lag", "1"];
-        let _: Value = master.command(&limits).await;
-    };
-    let (lock, ()) = tokio::join!(lock, refusal);
-    assert_unconfirmed(lock);
-    let _: Value = master.command(&["CONFIG", "SET", "min-replicas-to-write", "0"]).await;
-    let other = master.open().await;
-    take(&other, "k", secs(10)).await;
-}
-
 #[tokio::test]
 async fn published_grant_waits_for_the_replica() {
     let (master, replica) = pair().await;

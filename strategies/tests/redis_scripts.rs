@@ -113,7 +113,7 @@ async fn content(scripts: &Scripts) -> (Vec<String>, Vec<Option<Vec<u8>>>, Vec<S
     (scripts.server.keys().await, dump, fields)
 }
 
-/// Contract, rule 11: whatever it was refused for.
+/// Contract, rule 11: every reason for a refusal.
 #[tokio::test]
 async fn refused_lock_leaves_no_memory() {
     for refusal in ["held", "waiters", "nonces", "spent", "stale"] {
@@ -154,19 +154,6 @@ async fn waiter_without_its_queue_is_queued_again() {
     }
 }
 
-/// Contract, rule 11.
-#[tokio::test]
-async fn withdrawn_waiter_leaves_nothing() {
-    let mut scripts = Scripts::start().await;
-    for nonce in 1..=3 {
-        scripts.lock(nonce, 60_000, -1, false).await;
-    }
-    scripts.unlock(2, false).await;
-    assert_eq!(scripts.number(&["HEXISTS", WAITERS, &hex(2)]).await, 0);
-    scripts.unlock(3, false).await;
-    assert_eq!(scripts.number(&["EXISTS", QUEUE, WAITERS]).await, 0);
-}
-
 /// Contract, rule 11: of processes that have waited once, while the queue is never empty.
 #[tokio::test]
 async fn expired_signs_of_life_are_dropped_in_parts() {
@@ -190,7 +177,7 @@ async fn expired_signs_of_life_are_dropped_in_parts() {
     assert_eq!(scripts.server.calls("hscan").await, 20, "one for 32 waiters");
 }
 
-/// They are dropped by a thousand a script: a try is to be sent again, until the key is granted.
+/// A script drops a thousand dead waiters: a try is sent again, until the key is granted.
 #[tokio::test]
 async fn dead_waiters_refuse_no_try() {
     let mut scripts = Scripts::start().await;

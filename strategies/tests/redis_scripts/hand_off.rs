@@ -67,7 +67,7 @@ async fn unlock_grants_and_publishes_the_lease() {
     }
 }
 
-/// Its own process may ask for another by now.
+/// The process may ask for another by now.
 #[tokio::test]
 async fn poll_returns_the_granted_lease() {
     let mut scripts = Scripts::start().await;
@@ -98,20 +98,4 @@ async fn unlock_needs_no_right_to_publish() {
     assert_eq!(reply[1..], ["held"]);
     let found = scripts.run(POLL, 2, &[&hex(2)]).await;
     assert_eq!(found[3], "granted");
-}
-
-/// The holder is notified, and only if it holds.
-#[tokio::test]
-async fn force_unlock_is_published() {
-    let mut scripts = Scripts::start().await;
-    let client = redis::Client::open(scripts.server.url()).unwrap();
-    let mut published = client.get_async_pubsub().await.unwrap();
-    published.subscribe("topic").await.unwrap();
-    scripts.lock(1, 60_000, 0, false).await;
-    for nonce in [9, 1] {
-        let reply = scripts.run(UNLOCK, 2, &[&hex(nonce), "c", "topic", &hex(nonce)]).await;
-        assert_eq!(reply[1] == "held", nonce == 1);
-    }
-    let message = tokio::time::timeout(ms(5_000), published.on_message().next()).await;
-    assert_eq!(message.unwrap().unwrap().get_payload::<String>().unwrap(), hex(1));
 }
