@@ -30,7 +30,7 @@ use table::Path;
 /// How much more, or less, is a change: allocators and hashes of addresses differ by less.
 const TOLERANCE: f64 = 0.05;
 const BASELINE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/instructions.txt");
-/// The build directory's own, whatever it is called.
+/// The build directory's own name.
 const FUNCTION: &str = "*instructions*measured*";
 
 /// Prepares a path.

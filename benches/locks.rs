@@ -46,7 +46,7 @@ fn gaggle1(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// A server of its own; without one, the cases that need it are left out.
+/// The server of the benchmark; without one, the cases that need it are left out.
 fn start_redis() -> Option<RedisServer> {
     let program = redis_program();
     if let Err(error) = Command::new(&program).arg("--version").output() {

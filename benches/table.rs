@@ -85,7 +85,7 @@ fn unlock(key: Arc<str>, nonce: u64) -> Entry {
     Entry::Unlock { key, nonce: spread(nonce), forget: true }
 }
 
-/// Locks and unlocks free keys beside held ones.
+/// Locks and unlocks free keys while others are held.
 pub(crate) fn pairs(keys: u64) -> Path {
     let bench = Bench::holding(keys);
     let pair = |n| [bench.lock(key(n), n, Wait::No), unlock(key(n), n)];

@@ -104,7 +104,7 @@ fn in_prose(name: &str, value: Duration) -> String {
     }
 }
 
-/// As an option takes it.
+/// The form that an option takes.
 fn as_option(name: &str, value: Duration) -> String {
     match name {
         "ELECTION_TIMEOUT" => {
@@ -181,7 +181,7 @@ fn texts_state_the_defaults_of_the_code() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// As in "`max_wait` (5 s)".
+/// An example is "`max_wait` (5 s)".
 #[test]
 fn number_behind_an_option_is_its_default() {
     let (mut found, mut wrong) = (0, Vec::new());

@@ -9,9 +9,9 @@ use std::{
 };
 
 const README_LINES_MAX: usize = 120;
-/// Of one page, its tables included.
+/// The most words of a page, its tables included.
 const PAGE_WORDS_MAX: usize = 1_500;
-/// Of all pages.
+/// The most words of all pages.
 const WORDS_MAX: usize = 20_000;
 
 fn root() -> &'static Path {
@@ -139,7 +139,7 @@ fn events_in_the_docs_are_those_of_the_code() {
             let Some(level) = cells.iter().take(3).position(|cell| is_level(cell)) else {
                 continue;
             };
-            // The event stands beside its level, on either side.
+            // The event stands next to its level, on either side.
             for event in cells[3 - level].split('`').skip(1).step_by(2) {
                 assert!(code.contains(&format!("\"{event}")), "{page}: no event {event:?}");
                 events += 1;

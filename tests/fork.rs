@@ -1,6 +1,6 @@
 //! Goal: processes that one parent forks exclude each other and form a group, and their copy of its
 //! handle does nothing (contract, *Forks*).
-//! Method: real forks. A child makes a runtime of its own, and its exit code is its result.
+//! Method: real forks. A child makes its own runtime, and its exit code is its result.
 #![cfg(unix)]
 // A test that meets an error has failed.
 #![allow(clippy::unwrap_used)]
@@ -91,7 +91,7 @@ fn members_of_one_parent_form_a_group() {
                 let locker = gaggle::open(&url).await.unwrap();
                 timeout(LIMIT, locker.ready()).await.unwrap().unwrap();
                 let guard = locker.lock("k").await.unwrap();
-                // A process id of its own: the next holder is notified, and does not time out.
+                // A different process id: the next holder is notified, and does not time out.
                 guard.unlock().await.unwrap();
                 // The others need a majority.
                 sleep(ms(500)).await;

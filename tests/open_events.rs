@@ -123,7 +123,7 @@ async fn differing_own_entry_is_a_warning() {
     }
 }
 
-/// Of one name over TCP: the second process listens elsewhere, and `b` hears both.
+/// Two processes have one name over TCP: the second process listens elsewhere, and `b` hears both.
 #[tokio::test]
 async fn name_that_runs_twice_is_warned_of_by_addresses() {
     let (_alone, events, _recording) = recorded().await;
@@ -178,7 +178,7 @@ async fn groupless_member_names_the_missing() {
     let expected =
         format!("no group yet: waiting for {}, {}", refused_by("b", b), refused_by("c", c));
     events.wait_for(&format!("INFO message={expected}")).await;
-    // It is not repeated.
+    // The event is not repeated.
     tokio::time::sleep(Duration::from_millis(900)).await;
     let reported = events.take();
     let of = |text: &str| reported.iter().filter(|event| event.contains(text)).count();
@@ -203,7 +203,7 @@ async fn groupless_member_names_the_missing() {
     other.close().await;
 }
 
-/// Of a group that runs: `b` dials `c`, which does not list it.
+/// The member `b` of a running group dials `c`, which does not list it.
 #[tokio::test]
 async fn connection_of_an_unlisted_name_is_explained() {
     let (_alone, events, _recording) = recorded().await;
@@ -279,7 +279,7 @@ async fn loss_that_an_extension_finds_first_is_logged_once() {
     proxy.delay_replies(Duration::ZERO);
     assert!(proxy.sever() > 0);
     events.wait_for("message=redis available again").await;
-    // Its reply comes in a later turn than the loss.
+    // The reply comes in a later turn than the loss.
     locker.inspect("k").await.unwrap();
     let losses = events.with("message=lock lost");
     assert_eq!(losses.len(), 1, "{losses:?}");

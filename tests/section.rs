@@ -64,7 +64,7 @@ async fn auto_extend_outlasts_the_lease() {
     acquire.run(|_| tokio::time::sleep(ms(5000))).await.unwrap();
 }
 
-/// Where the key may still be locked the driver goes on with the unlock, as for a dropped guard.
+/// The driver goes on with the unlock while the key may still be locked, as for a dropped guard.
 #[tokio::test(start_paused = true)]
 async fn failed_unlock_keeps_output_and_cause() {
     use Call::{Lock, Release, Unlock};

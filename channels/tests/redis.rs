@@ -47,7 +47,7 @@ async fn comes_up(a: &Redis) {
     assert!(matches!(next(a).await, Received::Frame { .. }));
 }
 
-/// One command on a connection of its own, as the first user.
+/// Runs a command on a fresh connection, as the first user.
 async fn command(server: &RedisServer, words: &[&str]) -> redis::Value {
     let client = redis::Client::open(server.url()).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
@@ -184,7 +184,7 @@ async fn connections(server: &RedisServer) -> u64 {
 #[tokio::test]
 async fn refused_publications_slow_reconnects_down() {
     let server = RedisServer::start();
-    // It may publish to itself, which connecting needs, and not to `b`.
+    // The user may publish to `a`, which connecting needs, and not to `b`.
     let topics = ["resetchannels", "&gaggle:1:c:node:a"];
     let url = user(&server, &[&topics[..], &["+publish", "+subscribe", "+select"]].concat()).await;
     let (a, b) = (connected(url, "a").await, NodeName::new("b").unwrap());
@@ -206,7 +206,7 @@ async fn only_a_silent_server_is_dropped() {
     let begun = Instant::now();
     let mut other = TcpStream::connect(("127.0.0.1", server.port())).await.unwrap();
     other.write_all(b"DEBUG SLEEP 8\r\n").await.unwrap();
-    // Its silence shows after 3 to 4 s.
+    // The channel notices the silence after 3 to 4 s.
     sleep(Duration::from_secs(6)).await;
     a.send(a.name(), Bytes::from_static(b"down")).unwrap();
     assert_eq!(a.counters().dropped_outgoing, 1, "it was dropped");

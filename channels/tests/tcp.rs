@@ -86,7 +86,7 @@ async fn dialled_node_of_another_name_is_refused() {
     assert_eq!((a.counters().sent, a.counters().malformed), (0, 0));
 }
 
-/// As of a load balancer: the second is reset.
+/// A load balancer sends such checks: the second is reset.
 #[tokio::test]
 async fn health_check_is_counted_and_no_warning() {
     let (events, _recording) = Events::of_thread();
@@ -129,7 +129,7 @@ async fn refused_name_gets_a_code_and_no_hello() {
     long.resize(517, 0);
     for (bytes, code) in [
         (&b"\0\0\0\x08gaggle\x01x"[..], 1),
-        // It would be dialled by `b`.
+        // The node `b` would dial this one.
         (b"\0\0\0\x08gaggle\x01c", 0),
         (HELLO_B, 0),
         (b"GET / HTTP/1.1\r\n\r\n", 0),
@@ -192,7 +192,7 @@ async fn disconnect_closes_accepted_sockets() {
     }
     for _ in 0..20 {
         let b = listening().await;
-        // Without a hello, and with one.
+        // A peer has sent no hello, the other one has.
         let stranger = TcpStream::connect(b.address().unwrap()).await.unwrap();
         let peer = dialled(&b).await;
         b.disconnect().await;
@@ -271,7 +271,7 @@ async fn a_frame_of_which_no_more_comes_is_none() {
     carry(&mut stream, &head(20)).await;
     carry(&mut stream, b"half").await;
     assert_eq!(received(&b).await, Received::Down { peer: name("a") });
-    // It is checked every 3 s; bytes that arrived since the last check count.
+    // The channel checks every 3 s; bytes that arrived since the last check count.
     let (most, least) = (before.elapsed().as_millis(), begun.elapsed().as_millis());
     assert!(most >= 5_000 && least <= 6_100, "{least} to {most} ms");
 }

@@ -1,4 +1,4 @@
-//! Goal: over TLS a node takes connections of its peers alone, whatever strangers do to its port.
+//! Goal: over TLS a node accepts its peers alone, also while strangers attack its port.
 //!
 //! Method: two nodes; `openssl s_client` and raw sockets as strangers; all events are recorded.
 #![cfg(feature = "tls")]
@@ -86,7 +86,7 @@ fn s_client(at: SocketAddr, arguments: &[&str]) -> Duration {
         .stderr(Stdio::null())
         .spawn()
         .expect("openssl is installed");
-    // Its input stays open: it ends when the node ends the connection.
+    // The input stays open: the client ends when the node ends the connection.
     let input = client.stdin.take();
     client.wait().unwrap();
     drop(input);
@@ -112,7 +112,7 @@ async fn openssl_clients_are_refused_with_the_reason() {
         (Some((&ours, "z")), "-tls1_3", "but for z.member.c.gaggle"),
         (Some((&ours, "cluster")), "-tls1_3", "but for a.member.other.gaggle"),
         (Some((&ours, "a")), "-tls1_2", "no common version"),
-        // It sends no hello.
+        // This client sends no hello.
         (Some((&ours, "a")), "-tls1_3", "no hello in time"),
     ];
     for (certificate, version, reason) in cases {

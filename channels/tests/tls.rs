@@ -331,7 +331,7 @@ fn certificate_of_a_member_needs_both_usages() {
     Tcp::new(both.tls("c", signed("serverAuth,clientAuth"))).unwrap();
 }
 
-/// As a Redis does with the `ca.pem` of a rotation.
+/// A Redis does so with the `ca.pem` of a rotation.
 #[test]
 fn openssl_trusts_both_authorities_of_a_bundle() {
     let both = [Certificates::new(), Certificates::new()];

@@ -75,7 +75,7 @@ fn printed_lines_survive_a_restart_of_the_redis() {
     }
 }
 
-/// Its default of a minute would be as long as `--at-least`.
+/// The default accuracy of a minute would be as long as `--at-least`.
 #[test]
 fn printed_timer_has_an_accuracy_of_a_second() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/scheduled-jobs.md");

@@ -131,7 +131,7 @@ fn key_with_a_holder_ends_with_0_and_without_with_1() {
     }
     ends_with(1, "unlock --force --token 0 k");
     runtime.block_on(held.unlock()).unwrap();
-    // Each ends a hold of its own, also where it cannot say so.
+    // Each command ends another hold, also where it cannot print so.
     for form in ["", "--json"] {
         for out in OUTS {
             let key = format!("{out:?}{form}");

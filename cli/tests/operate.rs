@@ -188,7 +188,7 @@ fn filters_of_list_are_combined() {
         (&["--owner", "daily", "--prefix", "c"], &["c"]),
         (&["--owner", "daily", "--waiting", "--older-than", "0s"], &["b"]),
         (&["--older-than", "1h"], &[]),
-        // The limit counts rows that are shown, whatever else the first page has.
+        // The limit counts shown rows only.
         (&["--owner", "nightly", "--limit", "1"], &[quoted]),
     ] {
         let (code, out, err) = finish(&url, &[&["list", "--json"], filters].concat());
@@ -210,7 +210,7 @@ fn filters_of_list_are_combined() {
     others.into_iter().for_each(end);
 }
 
-/// As another process has chosen them: a terminal would obey, or show another order.
+/// Another process has chosen them: a terminal would obey, or show another order.
 #[test]
 fn output_has_no_control_character_of_a_label() {
     let redis = RedisServer::start();
@@ -276,7 +276,7 @@ fn list_goes_on_behind_a_value_that_is_no_lock() {
         let run = ["run", "--max-wait", wait, "zz", "--", "true"];
         let (code, _, err) = finish(&url, &run);
         assert!(code == Some(122) && err.contains(remedy), "{err}");
-        // As soon as it waits, and again for the error.
+        // The first comes as soon as it waits, the other one with the error.
         let logged = gaggle(&url, &run).env("RUST_LOG", "warn").output().unwrap().stderr;
         let logged = String::from_utf8(logged).unwrap();
         let warnings = logged.lines().filter(|line| line.contains("WARN")).count();

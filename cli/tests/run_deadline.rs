@@ -1,4 +1,4 @@
-//! Goal: no process of the command's group writes after the lock's deadline, whatever happens to
+//! Goal: no process of the command's group writes after the lock's deadline, also if a fault hits
 //! `gaggle run` or to the Redis. Method: each fault in turn under a short lease; two processes of a
 //! group that ignores SIGTERM write time stamps, which are compared with the grant of the next
 //! holder. `GAGGLE_KILL_RUNS` is the number of runs of each fault.

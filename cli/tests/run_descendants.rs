@@ -169,7 +169,7 @@ fn each_ending_signal_ends_what_left_the_group() {
     });
 }
 
-/// Whatever code the command gives itself. What left the group can end in order, too.
+/// The command may choose its exit code. What left the group can end in order, too.
 #[test]
 fn handled_ending_signal_ends_what_left_the_group() {
     let end = |(signal, _)| {
@@ -228,7 +228,7 @@ fn loss_ends_what_an_ended_command_left() {
         let mut job = start(&redis, &LONG, "bash -c \"$0\" & read line; exit 7");
         let command = child(&job, false);
         drop(job.process.stdin.take());
-        // Its group has not ended.
+        // The command's group has not ended.
         assert_ends(&command, "the end of its input");
         lose(&redis, &mut job, 7)
     });

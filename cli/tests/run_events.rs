@@ -64,7 +64,7 @@ fn run_is_granted_ended_and_unlocked() {
 #[test]
 fn held_key_and_signals_are_events() {
     let redis = RedisServer::start();
-    // Its shell reports a `sleep` that is ended.
+    // The shell reports a `sleep` that is ended.
     let job = "exec 2>/dev/null; trap 'exit 3' TERM; echo $PPID; while :; do sleep 0.05; done";
     let arguments = ["--json", "--label", "nightly", "k", "--", "sh", "-c", job];
     let holder = Running::start(gaggle(&redis.url(), &arguments));
@@ -190,7 +190,7 @@ fn non_blocking_stream_loses_no_event() {
     let mut command = gaggle(&redis.url(), &["--json", "k", "--", "echo"]);
     command.stderr(writer);
     let mut run = Running::start_with_output(command);
-    // Behind `granted`.
+    // The line comes after `granted`.
     run.read_first_line();
     let mut err = String::new();
     reader.read_to_string(&mut err).unwrap();

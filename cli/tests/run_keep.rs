@@ -1,4 +1,4 @@
-//! Goal: `--at-least` keeps the key whatever ends the command, and the cause of an end is named.
+//! Goal: `--at-least` keeps the key after every end of the command, and each end names its cause.
 //! Method: the real program and a Redis that is paused or unlocked by an operator.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]

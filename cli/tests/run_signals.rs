@@ -33,11 +33,11 @@ enum State {
     Waiting,
     /// The command runs, and its processes leave the signal to its default.
     Default,
-    /// Its processes handle the signal: each prints a line, and ends with 9.
+    /// The processes handle the signal: each prints a line, and ends with 9.
     Handled,
-    /// Its processes ignore the signal.
+    /// The processes ignore the signal.
     Ignored,
-    /// Its last process ignores the signal and SIGTERM; the others do not.
+    /// The last process ignores the signal and SIGTERM; the others do not.
     Left,
 }
 

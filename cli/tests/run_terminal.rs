@@ -159,7 +159,7 @@ fn ctrl_z_stops_the_job_until_fg() {
     let redis = RedisServer::start();
     let mut shell = Shell::start(&redis.url());
     shell.enter("go=$(mktemp -u); mkfifo $go; exec 9<>$go; rm $go\n");
-    // It asks for the terminal only after `fg`, when it reads, or has it.
+    // The command asks for the terminal only after `fg`, when it reads, or has it.
     for before in ["read go <&9;", "", "read b; echo go''t;"] {
         shell.enter(&format!("$run sh -c 'echo re''ady $$.; {before} read a; echo \"<$a>\"'\n"));
         shell.expect("ready ");

@@ -191,7 +191,7 @@ fn hosts_are_those_that_the_parser_reads() {
     }
 }
 
-/// Without a password a client sends no user.
+/// A client without a password sends no user.
 #[test]
 fn user_default_needs_no_password() {
     for url in ["redis://default@h", "redis://default:@h", "redis+unix:///s?user=default"] {

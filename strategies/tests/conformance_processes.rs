@@ -53,7 +53,7 @@ async fn processes_on_one_redis_lose_no_increment() {
     assert_eq!(report.outcome, Outcome::Passed, "{report}");
 }
 
-/// Each process has a server of its own, and calls itself distributed.
+/// Each process has another server, and calls itself distributed.
 struct Apart(Server);
 
 #[async_trait]

@@ -62,7 +62,7 @@ impl Processes {
     }
 }
 
-/// Runs the suite. Cases with keys of their own run at the same time.
+/// Runs the suite. Cases with different keys run at the same time.
 async fn report_of(fixture: impl Fixture + 'static) -> Report {
     if env::var_os(testing::CASE_VARIABLE).is_some() {
         return testing::run(&fixture).await;
@@ -181,7 +181,7 @@ mod tls {
     }
 }
 
-/// Without a queue a retry wins by chance, so fairness has no bound.
+/// A retry without a queue wins by chance, so fairness has no bound.
 const FAIRNESS: u8 = 29;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

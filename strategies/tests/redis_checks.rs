@@ -55,7 +55,7 @@ fn wait_for(tasks: &mut JoinSet<Instant>, redis: &Arc<Redis>, key: &str, options
 
 #[tokio::test]
 async fn all_buckets_are_checked_at_once() {
-    // One check after the other takes 3.2 s.
+    // Checks one after another take 3.2 s.
     const DELAY: Duration = ms(200);
     let server = Server::start().await;
     let (holder, proxy) = (server.open().await, Proxy::before(server.port()));

@@ -118,7 +118,7 @@ async fn killed_master_loses_what_its_replica_lacks() {
     let first = Redis::open(master.options().cluster([""; 0])).await.unwrap();
     take(&first, "first", secs(1)).await;
     eventually(master, &["CLUSTER", "SLOTS"], &replica.port().to_string()).await;
-    // It learns of the replica from the only node that it was given, which is killed.
+    // The handle learns of the replica from the only node that it was given, which is killed.
     let redis = Redis::open(master.options().cluster([""; 0])).await.unwrap();
     let kept = take(&redis, "kept", secs(60)).await;
     let _: u64 = master.command(&["WAIT", "1", "5000"]).await;

@@ -66,7 +66,7 @@ fn runtimes_that_stop_disturb_no_other() {
     let proxy = Proxy::before(port);
     let healthy = own.block_on(Redis::open(RedisOptions::new(proxy.url()))).unwrap();
     let alone = own.block_on(reconnects(&proxy, &healthy, |count| count == 20));
-    // It begins to open a handle for each host, and is driven no further.
+    // The idle runtime begins to open a handle for each host, and is driven no further.
     let idle = runtime();
     let half_open = urls.each_ref().map(|url| {
         let mut opening = Box::pin(Redis::open(RedisOptions::new(url)));

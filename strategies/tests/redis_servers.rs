@@ -84,7 +84,7 @@ async fn plain_server_behind_rediss_is_named_within_a_second() {
     assert!(began.elapsed() < secs(1), "{:?}", began.elapsed());
 }
 
-/// As of a node whose preferred endpoint is a host name that it does not have.
+/// A node has none if its preferred endpoint is a host name that it does not have.
 #[tokio::test]
 async fn unknown_endpoint_is_the_address_that_was_asked() {
     let node = node_with(&["--cluster-preferred-endpoint-type", "hostname"]);

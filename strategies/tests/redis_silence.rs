@@ -25,7 +25,7 @@ fn wait_for(redis: &Arc<Redis>, key: &'static str, options: LockOptions) {
     tokio::spawn(async move { redis.lock(key, options).await });
 }
 
-/// Its checks and its `WAIT` use one connection, and the server runs them in order.
+/// The checks of a process and its `WAIT` use one connection, and the server runs them in order.
 #[tokio::test]
 async fn missing_replica_silences_no_waiter() {
     const TTL: Duration = ms(600);

@@ -56,7 +56,7 @@ pub(crate) fn handoff(
 /// The child: opens the lock, reports that, waits for the start time, and reports all its spans.
 pub(crate) fn child(lock: &str, url: &str, task: &str, workload: &str) -> Result<(), BoxError> {
     let (task, workload) = (task.parse()?, serde_json::from_str(workload)?);
-    // One thread, as the processes of `gaggle bench`: threads that wake each other would be
+    // A thread, as the processes of `gaggle bench`: threads that wake each other would be
     // measured too.
     Builder::new_current_thread().enable_all().build()?.block_on(async {
         match lock {

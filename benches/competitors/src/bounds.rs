@@ -95,7 +95,7 @@ pub(crate) async fn all(settings: &Settings, data: &mut Data) -> Result<(), BoxE
     for _ in 0..SAMPLES {
         let (_one, first) = Role::start(&["echo"])?;
         let (_other, second) = Role::start(&["echo"])?;
-        // One thread, as the processes beside it: threads that wake each other would be measured
+        // A thread, as the other processes: threads that wake each other would be measured
         // too.
         let floors = tokio::task::spawn_blocking(move || floors([&first, &second], window));
         let (quorum, trip) = floors.await??;

@@ -51,7 +51,7 @@ impl Cluster {
 
 /// The URLs of all members of a group.
 pub(crate) fn member_urls(strategy: &str, count: usize, over: Over<'_>) -> Vec<String> {
-    // One group after another may use a Redis: each has topics of its own.
+    // Groups may use a Redis one after another: each has its own topics.
     let cluster = format!("bench-{strategy}-{count}");
     let names: Vec<String> = (0..count).map(|n| format!("m{n}")).collect();
     let members = names.join(",");
@@ -72,7 +72,7 @@ pub(crate) fn member_urls(strategy: &str, count: usize, over: Over<'_>) -> Vec<S
     names.iter().zip(&addresses).map(url).collect()
 }
 
-/// Handles of a Redis, each with connections of its own.
+/// Handles of a Redis, each with its own connections.
 pub(crate) async fn redis(url: &str, count: usize) -> Vec<Arc<Bare>> {
     let mut handles = Vec::new();
     for _ in 0..count {

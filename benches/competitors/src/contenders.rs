@@ -95,7 +95,7 @@ impl BareRedis {
     }
 }
 
-/// Of a key, by a value, with a token if there is any.
+/// A hold of a key, by a value, with a token if there is any.
 pub(crate) struct BareHold {
     key: String,
     value: u64,
@@ -258,7 +258,7 @@ impl Contender for PostgresSession {
     }
 }
 
-/// A client of etcd's lock service, with a connection and a lease of its own.
+/// A client of etcd's lock service, with its own connection and lease.
 pub(crate) struct EtcdSession {
     client: Client,
     lease: i64,

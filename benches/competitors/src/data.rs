@@ -17,7 +17,7 @@ pub(crate) struct Data {
     pub(crate) figures: BTreeMap<String, Vec<f64>>,
 }
 
-/// One workload by one contender.
+/// A workload by one contender.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Row {
     pub(crate) workload: String,

@@ -90,7 +90,7 @@ pub(crate) fn child(url: &str) -> Result<(), BoxError> {
             let line = line.await??;
             let reply = match line.trim() {
                 "ready" => member.ready().await.map(|()| "ready".to_owned())?,
-                // Of the leader.
+                // The term of the leader.
                 "term" => Some(status()).filter(|s| s.leads).map_or(0, |s| s.term).to_string(),
                 "known term" => status().term.to_string(),
                 "lock" => {

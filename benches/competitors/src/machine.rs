@@ -37,7 +37,7 @@ pub(crate) fn describe() -> Vec<(String, String)> {
 /// The competitors' versions, from the lock file that was built with.
 fn crates() -> String {
     let lock = include_str!("../Cargo.lock");
-    // Where a dependency uses an older one too, ours comes last.
+    // If a dependency uses an older version too, ours comes last.
     let mut found = Vec::new();
     let names = ["rslock", "tokio-postgres", "etcd-client", "dashmap"];
     for name in names {

@@ -6,7 +6,7 @@
 //! Started by `benches/competitors/run`, which installs the servers. Each server that is started
 //! here has a free loopback port and a directory of its own, and ends with this program.
 
-// It measures, and holds no lease by these clocks.
+// The program measures, and holds no lease by these clocks.
 #![allow(clippy::disallowed_methods)]
 
 mod apart;

@@ -1,4 +1,4 @@
-//! Costs beside throughput: idle handles, many waiters, memory.
+//! Costs other than throughput: idle handles, many waiters, memory.
 //!
 //! Failing over is in [`failing`].
 
@@ -60,7 +60,7 @@ async fn at_rest(settings: &Settings, data: &mut Data) -> Result<(), BoxError> {
     Ok(())
 }
 
-/// Of a core.
+/// The share of a core.
 fn percent(seconds: f64, time: Duration) -> f64 {
     seconds / time.as_secs_f64() * 100.0
 }

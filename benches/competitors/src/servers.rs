@@ -79,7 +79,7 @@ impl Drop for Server {
     }
 }
 
-/// One PostgreSQL, without fsync: nothing of it outlives the run.
+/// A PostgreSQL, without fsync: nothing of it outlives the run.
 pub(crate) struct Postgres {
     pub(crate) url: String,
     _server: Server,

@@ -26,7 +26,7 @@ pub(crate) struct Settings {
     pub(crate) workloads: Vec<String>,
     /// The arguments of this run, to repeat it.
     pub(crate) words: String,
-    /// Where the results go.
+    /// The directory of the results.
     pub(crate) out: PathBuf,
     /// The command line, for members in separate processes.
     pub(crate) gaggle: PathBuf,

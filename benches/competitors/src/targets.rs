@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::{apart, data::Data};
 
-/// One line of the table.
+/// A line of the table.
 #[derive(Serialize)]
 pub(crate) struct Target {
     pub(crate) what: String,

@@ -1,4 +1,4 @@
-//! One round: every workload through everything that is in this process.
+//! A round: every workload through everything that is in this process.
 
 use std::sync::Arc;
 
@@ -52,7 +52,7 @@ pub(crate) async fn round(settings: &Settings, data: &mut Data) -> Result<(), Bo
     }
     round.members().await?;
     if settings.wants(&[ours::PROCESSES], ALL) {
-        // Beside what it bounds: it changes most with how awake the cores are.
+        // Next to what it bounds: it changes most with how awake the cores are.
         bounds::all(settings, round.data).await?;
         ours::processes(settings, round.data).await?;
     }

@@ -99,7 +99,7 @@ proptest! {
     }
 }
 
-/// Its rest looks like an option.
+/// The rest of the password looks like an option.
 #[test]
 fn rest_of_a_password_is_no_option() {
     for url in [

@@ -1,4 +1,4 @@
-//! Goal: every rule of the asking side holds, whatever the granting side reports.
+//! Goal: every rule of the asking side holds for all reports of the granting side.
 //! Method: single facts, event by event. The simulator runs random calls under faults.
 
 mod acquisitions;
@@ -166,7 +166,7 @@ fn dropped_wait_frees_its_late_grant() {
     assert!(is_unlock(&sent(&mut core, 4)[0], 1));
 }
 
-/// Its withdrawal is repeated, and no reply to an earlier check grants it.
+/// The withdrawal is repeated, and no reply to an earlier check grants it.
 #[test]
 fn unsafe_grant_is_withdrawn() {
     let mut core = core(false);

@@ -23,7 +23,7 @@ enum State {
     ExpiredFromQueue,
     /// The first waiter's process is silent.
     DeadHead,
-    /// It is, and so were all others for a while.
+    /// The first waiter's process is silent, and so were all others for a while.
     Standstill,
     /// A nonce is remembered.
     Remembers,
@@ -122,7 +122,7 @@ async fn full_memory_refuses_whole_scripts() {
                     if let Err(error) = ran {
                         assert_eq!(error.code(), Some("OOM"), "{what}");
                         assert_eq!(verb, LOCK, "{what}");
-                        // Its repetitions find what it was granted.
+                        // Repetitions of a LOCK find what it was granted.
                         assert!(!value.is_some_and(|it| it.starts_with(nonce)), "{what}");
                         assert_eq!(dump(&scripts).await, before, "{what}");
                     }

@@ -91,7 +91,8 @@ async fn dead_waiters_delay_a_waiter_by_half_of_waiter_ttl() {
     assert_eq!(scripts.holder().await, Some(hex(4)));
 }
 
-/// Its end alone removes it; not before the last of them has been silent for `waiter_ttl`.
+/// Nothing but the end of the queue removes it: after the last of them has been silent for
+/// `waiter_ttl`.
 #[tokio::test]
 async fn free_key_ends_a_queue_of_dead_waiters() {
     for (before, ago, least, most) in [(0, 4_000, 1_000, 1_500), (2_000, 1_520, 1_510, 1_667)] {

@@ -16,7 +16,7 @@ pub(crate) fn node() -> Server {
     node_with(&[])
 }
 
-/// As [`node`], with more arguments.
+/// Like [`node`], with more arguments.
 pub(crate) fn node_with(arguments: &[&str]) -> Server {
     let bus = free_port().to_string();
     let own = [
@@ -24,7 +24,7 @@ pub(crate) fn node_with(arguments: &[&str]) -> Server {
         "yes",
         "--cluster-port",
         &bus,
-        // A busy machine must not fail over by itself.
+        // A busy machine must not cause a failover.
         "--cluster-node-timeout",
         "2000",
         // A replica that was cut off is promoted as well.
@@ -68,7 +68,7 @@ impl Cluster {
         }
         for (master, replica) in nodes.iter().zip(&nodes[MASTERS..]) {
             let id: String = master.command(&["CLUSTER", "MYID"]).await;
-            // It may know the address of its master, and not its name yet.
+            // A replica may know the address of its master before its name.
             eventually(replica, &["CLUSTER", "NODES"], &id).await;
             let _: Value = replica.command(&["CLUSTER", "REPLICATE", &id]).await;
             for node in &nodes {

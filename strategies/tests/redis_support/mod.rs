@@ -1,4 +1,4 @@
-//! A `redis-server` of the test's own: a free loopback port, a directory of its own, no disk.
+//! A `redis-server` of the test's own: a free loopback port, its own directory, no disk.
 
 #![allow(
     dead_code,
@@ -118,7 +118,7 @@ impl Server {
         self.queued_within(key, count, secs(20)).await;
     }
 
-    /// As [`queued`](Self::queued), within another time.
+    /// Like [`queued`](Self::queued), within another time.
     pub(crate) async fn queued_within(&self, key: &str, count: u64, limit: Duration) {
         let limit = Instant::now() + limit;
         loop {
@@ -163,7 +163,7 @@ pub(crate) fn is_residue(key: &str) -> bool {
     !(["t", "x"].contains(&part) || part.starts_with("g:"))
 }
 
-/// One reply of a Sentinel.
+/// A reply of a Sentinel.
 pub(crate) async fn ask<T: FromRedisValue>(
     sentinel: &RedisSentinel,
     words: &[&str],
@@ -214,7 +214,7 @@ pub(crate) const fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)
 }
 
-/// One attempt, for this lease.
+/// An attempt, for this lease.
 pub(crate) fn at_once(lease: Duration) -> LockOptions {
     LockOptions::default().duration(lease).max_wait(Duration::ZERO)
 }

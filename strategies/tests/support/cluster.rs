@@ -246,7 +246,7 @@ impl<S: Member> Fixture for Cluster<S> {
         if self.real_time { 10_000 } else { 100_000 }
     }
 
-    /// Without a queue each waiter asks every few milliseconds: a thousand of them over sockets
+    /// Each waiter without a queue asks every few milliseconds: a thousand of them over sockets
     /// measure a debug build's throughput and nothing else. Memory has them all.
     fn waiters(&self) -> usize {
         let queue = self.member(0).capabilities().order == Order::Fifo;

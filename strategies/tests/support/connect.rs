@@ -20,7 +20,7 @@ pub(crate) fn names(size: usize) -> Vec<NodeName> {
     (0..size).map(name).collect()
 }
 
-/// One hub without faults.
+/// A hub without faults.
 pub(crate) fn memory() -> Connect {
     let hub = Hub::new();
     Box::new(move |name| Arc::new(hub.channel(name.clone())))

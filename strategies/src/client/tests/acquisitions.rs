@@ -171,7 +171,7 @@ async fn late_grant_is_not_extended_past_the_wait() {
     for (max_wait, ends) in [(MaxWait::AtMost(ms(300)), 300), (MaxWait::Forever, 4_000)] {
         let (client, script) = open(profile(false), late(silent));
         let error = client.lock("k", &options(max_wait)).await.unwrap_err();
-        // Its time is over, or there were four such grants.
+        // The wait is over, or there were four such grants.
         let is_over = matches!(error, Error::TimedOut(None));
         assert_eq!(is_over, max_wait != MaxWait::Forever, "{error:?}");
         assert!(is_over || error.to_string().contains("the last extension took 1s"), "{error}");

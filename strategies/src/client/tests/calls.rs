@@ -176,7 +176,7 @@ async fn invalid_arguments_send_nothing() {
     assert!(client.extend(&lock, ms(20_000)).await.is_ok());
 }
 
-/// It took effect, and its lease may be of use to another process.
+/// The extension took effect, and its lease may be of use to another process.
 #[tokio::test(start_paused = true)]
 async fn close_leaves_an_unread_extension_its_lock() {
     let (client, script) = open(profile(false), obliging);
@@ -190,7 +190,7 @@ async fn close_leaves_an_unread_extension_its_lock() {
     assert!(matches!(script.sent()[..], [Command::Extend { .. }]), "nothing is unlocked");
 }
 
-/// Until the deadline: what it would free later has ended by itself.
+/// A release after the deadline would free nothing: the lease has ended.
 #[tokio::test(start_paused = true)]
 async fn release_is_repeated_until_the_deadline() {
     let (client, script) = open(profile(true), silent);
@@ -203,7 +203,7 @@ async fn release_is_repeated_until_the_deadline() {
     assert!(before > 3, "after 100, 200, 400 and 800 ms, then each second: {before}");
     sleep(ms(10_000)).await;
     assert!(script.sent().is_empty());
-    // Without a deadline, it is sent once.
+    // A release without a deadline is sent once.
     client.release(&foreign(None));
     sleep(ms(10_000)).await;
     assert_eq!(script.sent().len(), 1);
@@ -291,7 +291,7 @@ async fn full_mailbox_refuses_all_but_releases() {
     assert!(waiting.iter_mut().all(|call| call.now_or_never().is_none()));
     let full = |error| matches!(error, Error::Limit { what: "pending requests", limit: 64 });
     assert!(full(client.inspect("k").await.unwrap_err()));
-    // Beyond twice the capacity, its lease ends by itself.
+    // A release beyond twice the capacity is dropped: the lease ends.
     (0..100).for_each(|_| client.release(&foreign(None)));
     // Nothing can check it any more.
     assert!(client.watch(&foreign(None)).is_lost());
@@ -370,7 +370,7 @@ fn wait_in_vain_names_the_grant_that_was_taken_back() {
     let cause = Cause::new(UnavailableKind::Refused, "too few replicas");
     core.handle(at(2), Event::Unsafe { nonce: nonce(1), cause });
     let Some((1, Reply::Unsafe(cause))) = replies(&mut core).pop() else { panic!() };
-    // As its call retries.
+    // The call retries so.
     let Call::Lock(mut again) = waits(3, 5_000) else { unreachable!() };
     again.unsafe_grant = Some(cause);
     core.call(at(3), Call::Lock(again));

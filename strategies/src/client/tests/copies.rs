@@ -33,7 +33,7 @@ fn unlock_is_repeated_until_its_end() {
     assert_eq!((sent(&mut core, 9_000).len(), core.pending()), (0, 0));
 }
 
-/// It may be late only by this process: the granting side knows when the lease ends.
+/// The unlock may be late only by this process: the granting side knows when the lease ends.
 #[test]
 fn late_unlock_is_sent_once() {
     let mut core = core(true);
@@ -45,8 +45,8 @@ fn late_unlock_is_sent_once() {
     assert_eq!((sent(&mut core, 110).len(), core.pending()), (0, 0));
 }
 
-/// Its first copy may have freed the lock. Without its reply no one knows: another acquisition may
-/// have held the key before that copy arrived.
+/// The first copy may have freed the lock. Without its reply this is unknown: another acquisition
+/// may have held the key before that copy arrived.
 #[test]
 fn unlock_sent_again_that_finds_nothing_is_unknown() {
     for memory in [ServerState::Same, ServerState::MissedEvents, ServerState::Replaced] {
@@ -154,7 +154,7 @@ fn stale_lock_is_sent_again() {
     assert!(sent(&mut core, now + 10).is_empty());
 }
 
-/// It is repeated only to learn its outcome; a wait has time.
+/// A try is repeated only to learn its outcome; a wait has time.
 #[test]
 fn try_is_not_repeated_after_a_refusal() {
     for (tries, fate, repeats) in [
@@ -189,7 +189,7 @@ fn outage_refuses_inspections_but_no_extensions() {
     assert!(matches!(replies(&mut core)[..], [(3, Reply::Failed(Error::Unavailable { .. }))]));
 }
 
-/// It was refused, and then queued: only the latest counts.
+/// The LOCK was refused, and then queued: only the latest counts.
 #[test]
 fn wait_that_failed_names_its_cause_at_the_end() {
     for queued in [false, true] {

@@ -60,7 +60,7 @@ fn loss_before_the_unlock_of_a_dropped_guard_is_counted() {
     assert!(!holds(&mut core));
 }
 
-/// It may never have held the key.
+/// The nonce may never have held the key.
 #[test]
 fn repeated_unlock_of_another_lock_is_unknown() {
     let mut core = core(true);
@@ -166,7 +166,7 @@ fn new_granting_side_refuses_extensions() {
     assert!(!holds(&mut core));
 }
 
-/// Of one nonce, a later grant has a greater token.
+/// A later grant of one nonce has a greater token.
 #[test]
 fn loss_of_an_earlier_token_leaves_the_later() {
     let mut core = core(true);
@@ -280,7 +280,7 @@ fn delivery_is_taken_or_revoked_but_not_both() {
     assert!(revoked.revoke() && !revoked.take());
 }
 
-/// Its caller may still extend it, or be dropped.
+/// The caller may still extend the lock, or be dropped.
 #[test]
 fn unread_grant_past_its_deadline_is_withdrawn() {
     let mut core = core(true);

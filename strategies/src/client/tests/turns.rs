@@ -132,7 +132,7 @@ async fn polls(
     polls
 }
 
-/// It would cost a core for nothing.
+/// Polling without a waiting caller costs a core for nothing.
 #[tokio::test(start_paused = true)]
 async fn driver_polls_only_for_a_caller_that_waits() {
     let foreign = || Lock::new("k", nonce(1), 41, Some(at(60_000)));
@@ -151,7 +151,7 @@ async fn driver_polls_only_for_a_caller_that_waits() {
     assert!(second < 100, "the first request is in flight: {second}");
 }
 
-/// Its unlocks are still sent.
+/// The unlocks of the handle are still sent.
 #[tokio::test(start_paused = true)]
 async fn driver_ends_with_its_last_handle() {
     let (client, script) = open(profile(false), obliging);
@@ -163,7 +163,7 @@ async fn driver_ends_with_its_last_handle() {
     assert!(matches!(script.sent()[..], [Command::Lock { .. }, Command::Unlock { .. }]));
 }
 
-/// It may be dropped with its runtime, before it has run.
+/// A driver may be dropped with its runtime, before it has run.
 #[tokio::test(start_paused = true)]
 async fn dropped_driver_closes_its_handle() {
     let (client, driver, _) = assemble(profile(false), obliging);

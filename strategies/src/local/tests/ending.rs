@@ -91,7 +91,7 @@ async fn expired_lock_is_neither_forced_nor_listed() {
     assert_eq!((page.entries, page.next), (vec![], None));
 }
 
-/// The grant that ended by itself is found by the force-unlock of a key in its shard.
+/// The expired grant is found by the force-unlock of a key in its shard.
 #[tokio::test(start_paused = true)]
 async fn force_unlock_explains_no_other_loss() {
     let local = local();

@@ -15,7 +15,7 @@ fn floor_ends_when_age_refuses() {
     assert!(with_floor > empty);
 }
 
-/// Contract, rule 11: whatever it was refused for, also on a key that no one holds.
+/// Contract, rule 11: every reason for a refusal, also on a free key.
 #[test]
 fn refused_lock_leaves_no_memory() {
     let config = TableConfig { waiters_per_key_max: 1, keys_max: 1, ..TableConfig::default() };

@@ -38,7 +38,7 @@ fn scan_finds_each_key_of_a_prefix_once() {
 fn scan_looks_at_10_000_rows_at_a_time() {
     let (mut bench, mut effects) = (Bench::new(), Vec::new());
     for number in 0..20_001 {
-        // Without a check after each step, which looks at every row.
+        // No check runs after each step: it looks at every row.
         let lock = lock_of(&format!("b/{number}"), number, 60_000);
         bench.table.apply(ClusterTime(1), &lock, &mut effects);
     }

@@ -105,7 +105,7 @@ impl Lab {
         self.ends.lock().unwrap().0 = way;
     }
 
-    /// One turn, without a wait before it.
+    /// A turn, without a wait before it.
     fn turn(&mut self) -> Vec<Event> {
         let unwoken = &mut Context::from_waker(Waker::noop());
         let _ = self.backend.connection.poll(unwoken);
@@ -283,7 +283,7 @@ fn idle_connection_is_tested() {
         assert_eq!(test[..2], ["EVALSHA", script::INSPECT.hash()]);
         lab.say(&bulk(&format!("{time}000000 free")));
         lab.turn();
-        // Its reply has the server's time: the next LOCK is not refused as too old.
+        // The reply has the server's time: the next LOCK is not refused as too old.
         assert_eq!(lab.backend.seen, time * 1_000_000);
     }
     lab.after(ttl);
@@ -351,7 +351,7 @@ fn pauses_grow_to_their_limit() {
     assert!(matches!(lab.connect()[..], [Event::Up { .. }]));
 }
 
-/// As with a server that ends each connection at its first request.
+/// A server may end each connection at its first request.
 #[test]
 fn connections_that_end_at_once_are_failures() {
     let mut lab = Lab::up();

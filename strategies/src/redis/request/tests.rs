@@ -67,7 +67,7 @@ fn lock_carries_wait_copies_and_owner() {
         (Until::Now, None, false, ["0", "-", "-"]),
         (Until::Forever, Some("a b"), true, ["-1", "c", "+a b"]),
         (Until::At(at(700)), Some(""), false, ["200", "-", "+"]),
-        // It queues, so it waits for a millisecond at least.
+        // The LOCK queues, so it waits for a millisecond at least.
         (Until::At(at(0)), None, false, ["1", "-", "-"]),
     ];
     for (until, label, copies, [wait, flag, end]) in cases {

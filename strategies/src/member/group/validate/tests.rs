@@ -1,4 +1,4 @@
-//! Goal: each rule of a peer's message refuses by itself, and a message that keeps them all passes.
+//! Goal: each rule of a peer's message refuses alone, and a message that keeps them all passes.
 //! Method: a member with six entries of which four are committed; for each kind of message a
 //! valid one, changed in one thing. The refusal is named, so that no other rule stands in.
 

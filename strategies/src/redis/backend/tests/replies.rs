@@ -73,7 +73,7 @@ fn unknown_script_ends_the_connection() {
     lab.turn();
     lab.say("-NOSCRIPT No matching script.\r\n");
     let events = lab.turn();
-    // Of unknown fate, so that it is retransmitted on the connection that loads the scripts.
+    // The fate is unknown, so that it is retransmitted on the connection that loads the scripts.
     assert_eq!(failures(&events), [(RequestId::Lock(nonce(1)), Fate::NoReply, false)]);
     assert!(events.iter().any(|event| matches!(event, Event::Reconnecting { .. })));
 }
@@ -323,7 +323,7 @@ fn value_without_an_expiry_is_logged() {
     assert!(event.contains("remove it by DEL \"gaggle:{b"), "{event}");
 }
 
-/// One event, not one for each POLL.
+/// There is one event, not one for each POLL.
 #[test]
 fn waiters_that_redis_lost_are_logged_together() {
     let (log, _recording) = Events::of_thread();

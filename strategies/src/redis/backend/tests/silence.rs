@@ -40,7 +40,7 @@ fn sign_of_life_waits_for_no_reply() {
     lab.submit(lock_of("k", 1));
     lab.turn();
     assert!(polls(&mut lab).is_empty());
-    // Its LOCK has no reply.
+    // The LOCK has no reply.
     for _ in 0..3 {
         assert_eq!(lab.backend.next_wake(), Some(lab.now.after(SIGN)));
         assert!(lab.after(SIGN - Duration::from_millis(1)).is_empty());
@@ -48,7 +48,7 @@ fn sign_of_life_waits_for_no_reply() {
         assert!(lab.after(Duration::from_millis(1)).is_empty());
         assert_eq!(polls(&mut lab), [("k".to_owned(), 0)]);
     }
-    // Nor has its check.
+    // The check has no reply either.
     lab.say(&(bulk("5 queued 9000") + &format!("*1\r\n{}", bulk("5 9000")).repeat(3)));
     assert!(matches!(lab.turn()[..], [Event::Queued { .. }]));
     lab.after(Duration::from_millis(200));
