@@ -244,15 +244,6 @@ fn others_end_with_a_killed_run() {
 }
 
 #[test]
-fn grace_after_a_loss_is_a_second() {
-    let redis = RedisServer::start();
-    assert_grace(GRACE, || {
-        let mut job = start(&redis, &LONG, "setsid -w bash -c \"$0\"; :");
-        lose(&redis, &mut job, 123)
-    });
-}
-
-#[test]
 fn short_kill_after_is_the_grace_after_a_loss() {
     let redis = RedisServer::start();
     let options = ["--duration", "60s", "--kill-after", "200ms"];
