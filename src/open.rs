@@ -2,14 +2,10 @@
 //!
 //! Only this module documents the URLs and names every strategy and channel.
 
-mod duration;
 mod error;
 #[cfg(feature = "raft")]
 mod member;
-#[cfg_attr(
-    not(all(feature = "redis", feature = "raft")),
-    allow(dead_code, reason = "each strategy uses a part of it")
-)]
+#[cfg(any(feature = "redis", feature = "raft"))]
 mod options;
 #[cfg(feature = "redis")]
 mod redis;
@@ -18,8 +14,13 @@ mod scheme;
 mod tests;
 mod url;
 
-pub use self::{duration::parse_duration, error::OpenError, url::Url};
+use std::time::Duration;
+
+pub use self::{error::OpenError, url::Url};
 use crate::Locker;
+
+/// The longest text of a duration, in bytes. Sums that overflow the parser are longer.
+const DURATION_BYTES_MAX: usize = 20;
 
 /// Opens a strategy by URL.
 ///
@@ -127,4 +128,25 @@ use crate::Locker;
 /// Dropping the future opens nothing.
 pub async fn open(url: &str) -> Result<Locker, OpenError> {
     Url::parse(url)?.open().await
+}
+
+/// Parses a duration as the options of URLs and of the command line have it: a number and its unit,
+/// as `500ms`, `10s`, `1.5h` or `1h 30m`. Returns `None` for any other text, and for one of more than
+/// 20 bytes.
+///
+/// The units are `ns`, `us`, `ms`, `s`, `m` (minutes), `h`, `d`, `w`, and their long forms, as in
+/// the crate `humantime`; `0` needs none. Errors and log events show durations in the same form.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+///
+/// assert_eq!(gaggle::parse_duration("1h 30m"), Some(Duration::from_secs(5_400)));
+/// assert_eq!(gaggle::parse_duration("5"), None, "the unit is missing");
+/// ```
+#[must_use]
+pub fn parse_duration(text: &str) -> Option<Duration> {
+    let is_short = text.len() <= DURATION_BYTES_MAX;
+    is_short.then(|| humantime::parse_duration(text).ok()).flatten()
 }

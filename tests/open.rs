@@ -160,19 +160,16 @@ async fn member_names_its_redis_and_the_cause() {
 #[tokio::test]
 async fn option_refused_by_the_strategy_is_named() {
     let error = open("gaggle+memory://d?name=a&members=a&heartbeat=10s").await.unwrap_err();
-    assert!(matches!(error, OpenError::InvalidOption { option: "heartbeat", .. }), "{error}");
+    assert!(error.to_string().starts_with("option heartbeat: "), "{error}");
     let peers: Vec<_> = (0..32).map(|number| format!("p{number}@127.0.0.1:1")).collect();
     let peers = peers.join(",");
     let url = format!("gaggle+tcp://127.0.0.1:1?cluster=c&name=p0&peers={peers}");
     let error = open(&url).await.unwrap_err();
-    assert!(matches!(error, OpenError::InvalidOption { option: "peers", .. }), "{error}");
+    assert!(error.to_string().starts_with("option peers: "), "{error}");
     let url = "gaggle+memory://d?name=a&members=a&heartbeat=1s&election_timeout=1s..2s";
-    match open(url).await {
-        Err(error @ OpenError::InvalidOption { option: "election_timeout", .. }) => {
-            assert!(error.to_string().contains("three heartbeats"), "{error}");
-        }
-        other => panic!("{other:?}"),
-    }
+    let error = open(url).await.unwrap_err().to_string();
+    assert!(error.starts_with("option election_timeout: "), "{error}");
+    assert!(error.contains("three heartbeats"), "{error}");
 }
 
 /// The strategy or the channel refuses it.

@@ -16,10 +16,11 @@ use super::scheme::SCHEMES;
 #[non_exhaustive]
 #[derive(thiserror::Error)]
 pub enum OpenError {
-    /// The text is not a URL, or a part of it has no meaning here. Nothing was opened.
-    #[error("invalid URL: {problem}; for example: {example}")]
+    /// The text is not a URL, a part of it has no meaning here, or an option is unknown, missing,
+    /// malformed or beyond its limit. Nothing was opened.
+    #[error("{problem}; for example: {example}")]
     InvalidUrl {
-        /// The reason.
+        /// The part or the option, and the reason.
         problem: String,
         /// A valid URL.
         example: &'static str,
@@ -41,41 +42,6 @@ pub enum OpenError {
         feature: &'static str,
     },
 
-    /// The scheme has no such option. Nothing was opened.
-    #[error("unknown option {option}: {scheme} {}; for example: {example}", known(allowed))]
-    UnknownOption {
-        /// The scheme.
-        scheme: &'static str,
-        /// The option's name, if it looks like one; else the option's number in the URL.
-        option: String,
-        /// The options that the scheme has.
-        allowed: &'static [&'static str],
-        /// A valid URL.
-        example: &'static str,
-    },
-
-    /// The value of an option is malformed or beyond its limit. Nothing was opened.
-    #[error("option {option}: {problem}; for example: {example}")]
-    InvalidOption {
-        /// The option.
-        option: &'static str,
-        /// The reason, with the value unless it may belong to a password.
-        problem: String,
-        /// A valid URL.
-        example: &'static str,
-    },
-
-    /// A required option is missing. Nothing was opened.
-    #[error("{scheme} needs the option {option}; for example: {example}")]
-    MissingOption {
-        /// The scheme.
-        scheme: &'static str,
-        /// The option.
-        option: &'static str,
-        /// A valid URL.
-        example: &'static str,
-    },
-
     /// The URL is valid, and the strategy could not be opened.
     #[error(transparent)]
     Strategy(#[from] Error),
@@ -93,11 +59,4 @@ impl fmt::Debug for OpenError {
 
 fn schemes() -> String {
     SCHEMES.iter().map(|scheme| scheme.name).collect::<Vec<_>>().join(", ")
-}
-
-fn known(allowed: &[&str]) -> String {
-    match allowed {
-        [] => "has none".into(),
-        allowed => format!("has {}", allowed.join(", ")),
-    }
 }

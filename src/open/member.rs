@@ -15,8 +15,9 @@ use url::Url;
 #[cfg(feature = "redis")]
 use super::redis;
 use super::{
-    options::{Options, decode, set},
-    scheme::{Policy, Scheme, Transport, has_user},
+    options::{Options, set},
+    scheme::{Policy, Scheme, Transport},
+    url::{decode, has_user},
 };
 use crate::{Locker, OpenError};
 
@@ -44,19 +45,20 @@ enum Link {
 impl Member {
     pub(super) fn parse(
         url: &Url,
-        options: &Options,
+        scheme: &'static Scheme,
         policy: Policy,
         transport: Transport,
     ) -> Result<Self, OpenError> {
+        let options = &Options::parse(scheme, url)?;
         let (link, member) = match transport {
             Transport::Memory => {
-                let cluster = memory_cluster(options.scheme, url)?;
+                let cluster = memory_cluster(scheme, url)?;
                 let (name, member) = members(options, &cluster)?;
                 (Link::Memory { cluster, name }, member)
             }
             #[cfg(feature = "redis")]
             Transport::Redis => {
-                let server = redis::server(options.scheme, url)?;
+                let server = redis::server(scheme, url)?;
                 let cluster = options.required("cluster")?;
                 let (name, member) = members(options, cluster)?;
                 (Link::Redis(channels::RedisOptions::new(server, cluster, name)), member)
@@ -102,7 +104,7 @@ impl Member {
 /// The own name, and the group of `members`.
 fn members(options: &Options, cluster: &str) -> Result<(NodeName, MemberOptions), OpenError> {
     let scheme = options.scheme;
-    let members = options.names("members")?.ok_or_else(|| scheme.missing("members"))?;
+    let members = options.names("members")?;
     let name = node_name(scheme, "name", options.required("name")?)?;
     let members = members.iter().map(|member| node_name(scheme, "members", member));
     let members = members.collect::<Result<Vec<_>, _>>()?;
@@ -112,7 +114,7 @@ fn members(options: &Options, cluster: &str) -> Result<(NodeName, MemberOptions)
     Ok((name, MemberOptions::named(cluster, members)))
 }
 
-fn node_name(scheme: &Scheme, option: &'static str, name: &str) -> Result<NodeName, OpenError> {
+fn node_name(scheme: &Scheme, option: &str, name: &str) -> Result<NodeName, OpenError> {
     NodeName::new(name).map_err(|error| scheme.invalid(option, error.to_string()))
 }
 
@@ -133,13 +135,10 @@ fn tcp(url: &Url, options: &Options) -> Result<(Link, MemberOptions), OpenError>
     let (listen, insecure) = (listen(scheme, url)?, options.flag("insecure")?);
     let keys = keys(options)?;
     if !listen.ip().is_loopback() && !insecure && keys.is_none() {
-        return Err(OpenError::InvalidUrl {
-            problem: "the address to listen on is beyond loopback, where frames would travel in \
-                      plain text: give tls_ca, tls_cert and tls_key, or secret_file; insecure=true \
-                      allows plain text"
-                .into(),
-            example: scheme.example_with_tls(),
-        });
+        let problem = "invalid URL: the address to listen on is beyond loopback, where frames \
+                       would travel in plain text: give tls_ca, tls_cert and tls_key, or \
+                       secret_file; insecure=true allows plain text";
+        return Err(scheme.problem_of("secret_file", problem.into()));
     }
     let cluster = options.required("cluster")?;
     let mut peers = peers(scheme, options.required("peers")?)?;

@@ -1,12 +1,13 @@
 //! The options after the question mark of a URL, by name and by type.
 
-use std::{borrow::Cow, collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
-use percent_encoding::percent_decode_str;
+use url::Url;
 
 use super::{
-    duration::parse_duration,
-    scheme::{Kind, Scheme},
+    parse_duration,
+    scheme::{SCHEMES, Scheme},
+    url::{decode, is_secret, option_name},
 };
 use crate::OpenError;
 
@@ -23,19 +24,16 @@ pub(super) struct Options {
 
 impl Options {
     /// Splits `a=1&b=2`. A plus sign is a plus sign.
-    pub(super) fn parse(scheme: &'static Scheme, query: &str) -> Result<Self, OpenError> {
+    pub(super) fn parse(scheme: &'static Scheme, url: &Url) -> Result<Self, OpenError> {
+        let (known, query) = (scheme.options(), url.query().unwrap_or_default());
         let (mut values, mut is_shown) = (BTreeMap::new(), true);
         for (number, pair) in (1..).zip(query.split('&').filter(|pair| !pair.is_empty())) {
             let (_, value) = pair.split_once('=').unwrap_or((pair, ""));
             let problem = "the name of an option is not valid UTF-8";
             let name = option_name(pair).ok_or_else(|| scheme.invalid_url(problem))?;
-            if name == "replicate" && matches!(scheme.kind, Kind::Member(..)) {
-                let problem = "was removed: leave it out, a leader replicates at once";
-                return Err(scheme.invalid("replicate", problem));
-            }
-            let Some(option) = scheme.options.iter().find(|option| **option == name) else {
+            let Some(option) = known.iter().find(|option| **option == name) else {
                 let is_shown = is_shown && pair.contains('=') && is_word(&name);
-                return Err(scheme.unknown_option(&name, number, is_shown));
+                return Err(unknown(scheme, &name, number, is_shown));
             };
             // What follows a password may be the rest of it.
             is_shown &= !is_secret(option);
@@ -48,61 +46,89 @@ impl Options {
     }
 
     /// The error for a value, which is shown if it is a word.
-    pub(super) fn unexpected(&self, option: &'static str, expected: &str) -> OpenError {
+    pub(super) fn unexpected(&self, option: &str, expected: &str) -> OpenError {
         let value = self.text(option).filter(|value| self.is_shown && is_word(value));
         let not = value.map(|value| format!(", not {value:?}")).unwrap_or_default();
         self.scheme.invalid(option, format!("expected {expected}{not}"))
     }
 
-    pub(super) fn text(&self, option: &'static str) -> Option<&str> {
+    /// The error for an option that the others need.
+    pub(super) fn missing(&self, option: &str) -> OpenError {
+        let problem = format!("{} needs the option {option}", self.scheme.name);
+        self.scheme.problem_of(option, problem)
+    }
+
+    pub(super) fn text(&self, option: &str) -> Option<&str> {
         self.values.get(option).map(String::as_str)
     }
 
     /// The text, if the option is given, which is not empty.
-    pub(super) fn filled(&self, option: &'static str) -> Result<Option<&str>, OpenError> {
+    pub(super) fn filled(&self, option: &str) -> Result<Option<&str>, OpenError> {
         match self.text(option) {
             Some("") => Err(self.scheme.invalid(option, "expected a text that is not empty")),
             text => Ok(text),
         }
     }
 
-    /// The text, which is not empty.
-    pub(super) fn required(&self, option: &'static str) -> Result<&str, OpenError> {
-        self.filled(option)?.ok_or_else(|| self.scheme.missing(option))
+    /// A duration of more than zero, as [`parse_duration`] reads it.
+    pub(super) fn duration(&self, option: &str) -> Result<Option<Duration>, OpenError> {
+        let expected = "a duration of more than 0, such as 500ms, 2s or 5m";
+        self.read(option, expected, duration)
     }
 
-    /// `true` or `false`; false by default.
-    pub(super) fn flag(&self, option: &'static str) -> Result<bool, OpenError> {
-        self.one_of(option, &[("false", false), ("true", true)])
-    }
-
-    /// The value of the option's word; that of the first word by default.
-    pub(super) fn one_of<T: Copy>(
+    /// The value that `read` makes of the text, if the option is given.
+    fn read<T>(
         &self,
-        option: &'static str,
-        words: &[(&'static str, T)],
-    ) -> Result<T, OpenError> {
-        let Some(text) = self.text(option) else { return Ok(words[0].1) };
-        words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value).ok_or_else(|| {
-            let (last, others) = words.split_last().expect("there is a default");
-            let others = others.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(", ");
-            let words = format!("{others} or {}", last.0);
-            self.unexpected(option, &words)
-        })
+        option: &str,
+        expected: &str,
+        read: impl FnOnce(&str) -> Option<T>,
+    ) -> Result<Option<T>, OpenError> {
+        let Some(text) = self.text(option) else { return Ok(None) };
+        read(text).map(Some).ok_or_else(|| self.unexpected(option, expected))
+    }
+}
+
+#[cfg(any(feature = "redis", feature = "tcp"))]
+impl Options {
+    /// `true` or `false`; false by default.
+    pub(super) fn flag(&self, option: &str) -> Result<bool, OpenError> {
+        let value = self.read(option, "false or true", |text| text.parse().ok())?;
+        Ok(value.unwrap_or_default())
+    }
+}
+
+#[cfg(feature = "redis")]
+impl Options {
+    /// `fifo` or `none`; the default of the strategy without the option.
+    pub(super) fn queue(&self) -> Result<gaggle_strategies::Queue, OpenError> {
+        use gaggle_strategies::Queue;
+        let queue = self.read("queue", "fifo or none", |text| match text {
+            "fifo" => Some(Queue::Fifo),
+            "none" => Some(Queue::None),
+            _ => None,
+        })?;
+        Ok(queue.unwrap_or_default())
     }
 
     /// An integer from 1 to `most`.
-    pub(super) fn number(&self, option: &'static str, most: u32) -> Result<Option<u32>, OpenError> {
-        let Some(text) = self.text(option) else { return Ok(None) };
-        match text.parse() {
-            Ok(number) if (1..=most).contains(&number) => Ok(Some(number)),
-            _ => Err(self.unexpected(option, &format!("an integer from 1 to {most}"))),
-        }
+    pub(super) fn number(&self, option: &str, most: u32) -> Result<Option<u32>, OpenError> {
+        let in_range = |number: &u32| (1..=most).contains(number);
+        self.read(option, &format!("an integer from 1 to {most}"), |text| {
+            text.parse().ok().filter(in_range)
+        })
+    }
+}
+
+#[cfg(feature = "raft")]
+impl Options {
+    /// The text, which is not empty.
+    pub(super) fn required(&self, option: &str) -> Result<&str, OpenError> {
+        self.filled(option)?.ok_or_else(|| self.missing(option))
     }
 
     /// Names between commas and spaces, each once.
-    pub(super) fn names(&self, option: &'static str) -> Result<Option<Vec<&str>>, OpenError> {
-        let Some(text) = self.text(option) else { return Ok(None) };
+    pub(super) fn names(&self, option: &str) -> Result<Vec<&str>, OpenError> {
+        let text = self.text(option).ok_or_else(|| self.missing(option))?;
         let names: Vec<&str> = text.split(',').map(str::trim).collect();
         for (index, name) in names.iter().enumerate() {
             if name.is_empty() {
@@ -112,29 +138,29 @@ impl Options {
                 return Err(self.scheme.invalid(option, "a name is given twice"));
             }
         }
-        Ok(Some(names))
-    }
-
-    /// A duration of more than zero, as [`parse_duration`] reads it.
-    pub(super) fn duration(&self, option: &'static str) -> Result<Option<Duration>, OpenError> {
-        let Some(text) = self.text(option) else { return Ok(None) };
-        let expected = "a duration of more than 0, such as 500ms, 2s or 5m";
-        duration(text).map(Some).ok_or_else(|| self.unexpected(option, expected))
+        Ok(names)
     }
 
     /// `150ms..300ms`, the first not longer than the second.
-    pub(super) fn range(
-        &self,
-        option: &'static str,
-    ) -> Result<Option<(Duration, Duration)>, OpenError> {
-        let Some(text) = self.text(option) else { return Ok(None) };
-        let range =
-            text.split_once("..").and_then(|(from, to)| Some((duration(from)?, duration(to)?)));
-        match range {
-            Some((from, to)) if from <= to => Ok(Some((from, to))),
-            _ => Err(self.unexpected(option, "a range of durations such as 150ms..300ms")),
-        }
+    pub(super) fn range(&self, option: &str) -> Result<Option<(Duration, Duration)>, OpenError> {
+        self.read(option, "a range of durations such as 150ms..300ms", |text| {
+            let (from, to) = text.split_once("..")?;
+            let (from, to) = (duration(from)?, duration(to)?);
+            (from <= to).then_some((from, to))
+        })
     }
+}
+
+/// The error for the option with this number in the URL. Its name is shown if another scheme has
+/// it, or if it cannot be a part of a password.
+fn unknown(scheme: &Scheme, name: &str, number: usize, is_shown: bool) -> OpenError {
+    let is_known = SCHEMES.iter().any(|scheme| scheme.options().contains(&name));
+    let shown = match is_known || is_shown {
+        true => name.to_owned(),
+        false => format!("number {number} of the URL"),
+    };
+    let known = scheme.options().join(", ");
+    scheme.problem_of(name, format!("unknown option {shown}: {} has {known}", scheme.name))
 }
 
 /// `it` with the value, if there is one.
@@ -143,20 +169,6 @@ pub(super) fn set<T, V>(it: T, value: Option<V>, set: impl FnOnce(T, V) -> T) ->
         Some(value) => set(it, value),
         None => it,
     }
-}
-
-pub(super) fn decode(text: &str) -> Option<Cow<'_, str>> {
-    percent_decode_str(text).decode_utf8().ok()
-}
-
-/// The name in `name=value`, decoded.
-pub(super) fn option_name(pair: &str) -> Option<Cow<'_, str>> {
-    decode(pair.split_once('=').map_or(pair, |(name, _)| name))
-}
-
-/// Whether the option holds a password.
-pub(super) fn is_secret(option: &str) -> bool {
-    matches!(option, "pass" | "sentinel_password")
 }
 
 /// Whether it looks like a name, a number or a duration.

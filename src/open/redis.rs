@@ -2,12 +2,13 @@
 
 #[cfg(feature = "tls")]
 use gaggle_channels::tls::{TlsFiles, is_server_name};
-use gaggle_strategies::{Queue, RedisOptions};
+use gaggle_strategies::RedisOptions;
 use url::Url;
 
 use super::{
-    options::{Options, decode, set},
-    scheme::{Kind, Scheme, has_user},
+    options::{Options, set},
+    scheme::{Kind, Scheme},
+    url::{decode, has_user},
 };
 use crate::OpenError;
 
@@ -15,45 +16,43 @@ use crate::OpenError;
 pub(super) fn parse(
     url: &Url,
     hosts: &[String],
-    options: &Options,
+    scheme: &'static Scheme,
 ) -> Result<RedisOptions, OpenError> {
-    let scheme = options.scheme;
     let tls = scheme.name.starts_with("rediss");
-    if cfg!(not(feature = "tls")) && tls {
+    if tls && cfg!(not(feature = "tls")) {
         return Err(OpenError::FeatureOff { scheme: "rediss", feature: "tls" });
     }
-    let mut redis = match scheme.kind {
+    let options = &Options::parse(scheme, url)?;
+    let redis = match scheme.kind {
         Kind::RedisSocket => RedisOptions::new(socket(url, options)?),
         Kind::Sentinel => by_sentinels(url, hosts, options)?,
         Kind::Cluster => of_cluster(url, hosts, scheme)?,
         _ => RedisOptions::new(server(scheme, url)?),
     };
-    if options.text("queue") == Some("passing") {
-        let problem = "passing was removed: write queue=fifo, or leave the option out";
-        return Err(scheme.invalid("queue", problem));
-    }
-    redis = redis.queue(options.one_of("queue", &[("fifo", Queue::Fifo), ("none", Queue::None)])?);
+    let redis = redis.queue(options.queue()?);
     #[cfg(feature = "tls")]
-    if tls {
-        let files = TlsFiles::default();
-        let mut files = set(files, options.text("tls_ca"), |files, ca| files.ca(ca));
-        let needed = |option, by| scheme.invalid(option, format!("{by} needs this option"));
-        match (options.text("tls_cert"), options.text("tls_key")) {
-            (Some(cert), Some(key)) => files = files.cert(cert, key),
-            (Some(_), None) => return Err(needed("tls_key", "tls_cert")),
-            (None, Some(_)) => return Err(needed("tls_cert", "tls_key")),
-            (None, None) => {}
-        }
-        let name = options.filled("tls_name")?;
-        if name.is_some_and(|name| !is_server_name(name)) {
-            return Err(options.unexpected("tls_name", "a DNS name or an IP address"));
-        }
-        redis = set(redis.tls(files), name, RedisOptions::tls_name);
-    }
+    let redis = if tls { with_tls(redis, options)? } else { redis };
     let redis = set(redis, options.filled("namespace")?, RedisOptions::namespace);
     let redis = redis.allow_eviction(options.flag("allow_eviction")?);
     let redis = set(redis, options.number("replicas", 100)?, RedisOptions::replicas);
     Ok(set(redis, options.duration("request_timeout")?, RedisOptions::request_timeout))
+}
+
+#[cfg(feature = "tls")]
+fn with_tls(redis: RedisOptions, options: &Options) -> Result<RedisOptions, OpenError> {
+    let files = set(TlsFiles::default(), options.text("tls_ca"), |files, ca| files.ca(ca));
+    let needed = |option, by| options.scheme.invalid(option, format!("{by} needs this option"));
+    let files = match (options.text("tls_cert"), options.text("tls_key")) {
+        (Some(cert), Some(key)) => files.cert(cert, key),
+        (Some(_), None) => return Err(needed("tls_key", "tls_cert")),
+        (None, Some(_)) => return Err(needed("tls_cert", "tls_key")),
+        (None, None) => files,
+    };
+    let name = options.filled("tls_name")?;
+    if name.is_some_and(|name| !is_server_name(name)) {
+        return Err(options.unexpected("tls_name", "a DNS name or an IP address"));
+    }
+    Ok(set(redis.tls(files), name, RedisOptions::tls_name))
 }
 
 /// The server alone, in the form of Redis' own URLs: `redis://[[user]:password@]host[:port][/db]`.
@@ -106,7 +105,7 @@ fn by_sentinels(url: &Url, hosts: &[String], options: &Options) -> Result<RedisO
     };
     let redis = RedisOptions::new(server).sentinels(master, hosts);
     match (options.text("sentinel_user"), options.text("sentinel_password")) {
-        (Some(_), None) => Err(scheme.missing("sentinel_password")),
+        (Some(_), None) => Err(options.missing("sentinel_password")),
         (_, None) => Ok(redis),
         (user, Some(password)) => Ok(redis.sentinel_login(user, password)),
     }

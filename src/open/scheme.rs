@@ -1,15 +1,12 @@
 //! The schemes of URLs: kind, options and example of each.
 
-use url::Url;
-
 use crate::OpenError;
 
-/// A scheme with its options and a valid example.
+/// A scheme with a valid example.
 #[derive(Debug)]
 pub(super) struct Scheme {
     pub(super) name: &'static str,
     pub(super) kind: Kind,
-    pub(super) options: &'static [&'static str],
     pub(super) example: &'static str,
 }
 
@@ -45,21 +42,15 @@ pub(super) enum Transport {
     Tcp,
 }
 
-/// The options of a member on one channel, before the options of each.
-macro_rules! member_options {
-    ($($option:literal),+) => {
-        &[$($option,)+ "heartbeat", "election_timeout", "request_timeout", "outside_max"]
+/// The example of a member over TCP, without its strategy.
+macro_rules! tcp {
+    () => {
+        "+tcp://127.0.0.1:7001?cluster=demo&name=a\
+         &peers=a@127.0.0.1:7001,b@127.0.0.1:7002,c@127.0.0.1:7003"
     };
 }
 
-/// The options of the Redis strategy, after those of its place.
-macro_rules! redis_options {
-    ($($option:literal),*) => {
-        &[$($option,)* "queue", "namespace", "allow_eviction", "replicas", "request_timeout"]
-    };
-}
-
-/// The example of a member over TCP with TLS, without its strategy.
+/// The same with TLS.
 macro_rules! tcp_with_tls {
     () => {
         "+tcp://10.0.0.1:7001?cluster=demo&name=a\
@@ -68,112 +59,97 @@ macro_rules! tcp_with_tls {
     };
 }
 
-const ON_MEMORY: &[&str] = member_options!["name", "members"];
-const ON_REDIS: &[&str] = member_options!["cluster", "name", "members"];
-const ON_TCP: &[&str] = member_options![
-    "cluster",
-    "name",
-    "peers",
-    "tls_ca",
-    "tls_cert",
-    "tls_key",
-    "secret_file",
-    "insecure"
-];
-
+/// Every scheme. The first one stands for a URL without a scheme.
 pub(super) const SCHEMES: &[Scheme] = &[
-    Scheme {
-        name: "redis",
-        kind: Kind::Redis,
-        options: redis_options![],
-        example: "redis://127.0.0.1:6379/0?queue=fifo&namespace=gaggle",
-    },
-    Scheme {
-        name: "rediss",
-        kind: Kind::Redis,
-        options: redis_options!["tls_ca", "tls_cert", "tls_key", "tls_name"],
-        example: "rediss://redis.example.com:6379/0?queue=fifo&namespace=gaggle",
-    },
-    Scheme {
-        name: "redis+sentinel",
-        kind: Kind::Sentinel,
-        options: redis_options!["sentinel_user", "sentinel_password"],
-        example: "redis+sentinel://s1,s2,s3/mymaster/0?queue=fifo&namespace=gaggle",
-    },
-    Scheme {
-        name: "rediss+sentinel",
-        kind: Kind::Sentinel,
-        options: redis_options![
-            "sentinel_user",
-            "sentinel_password",
-            "tls_ca",
-            "tls_cert",
-            "tls_key",
-            "tls_name"
-        ],
-        example: "rediss+sentinel://s1,s2,s3/mymaster/0?queue=fifo&namespace=gaggle",
-    },
-    Scheme {
-        name: "redis+cluster",
-        kind: Kind::Cluster,
-        options: redis_options![],
-        example: "redis+cluster://h1,h2,h3?queue=fifo&namespace=gaggle",
-    },
-    Scheme {
-        name: "rediss+cluster",
-        kind: Kind::Cluster,
-        options: redis_options!["tls_ca", "tls_cert", "tls_key", "tls_name"],
-        example: "rediss+cluster://h1,h2,h3?queue=fifo&namespace=gaggle",
-    },
-    Scheme { name: "local", kind: Kind::Local, options: &[], example: "local:" },
-    Scheme { name: "noop", kind: Kind::Noop, options: &[], example: "noop:" },
-    Scheme {
-        name: "redis+unix",
-        kind: Kind::RedisSocket,
-        options: redis_options!["db", "user", "pass"],
-        example: "redis+unix:///run/redis/redis.sock?db=0&queue=fifo&namespace=gaggle",
-    },
-    Scheme {
-        name: "gaggle+memory",
-        kind: Kind::Member(Policy::Gaggle, Transport::Memory),
-        options: ON_MEMORY,
-        example: "gaggle+memory://demo?name=a&members=a,b,c",
-    },
-    Scheme {
-        name: "gaggle+redis",
-        kind: Kind::Member(Policy::Gaggle, Transport::Redis),
-        options: ON_REDIS,
-        example: "gaggle+redis://127.0.0.1:6379/0?cluster=demo&name=a&members=a,b,c",
-    },
-    Scheme {
-        name: "gaggle+tcp",
-        kind: Kind::Member(Policy::Gaggle, Transport::Tcp),
-        options: ON_TCP,
-        example: "gaggle+tcp://127.0.0.1:7001?cluster=demo&name=a\
-                  &peers=a@127.0.0.1:7001,b@127.0.0.1:7002,c@127.0.0.1:7003",
-    },
-    Scheme {
-        name: "raft+memory",
-        kind: Kind::Member(Policy::Raft, Transport::Memory),
-        options: ON_MEMORY,
-        example: "raft+memory://demo?name=a&members=a,b,c",
-    },
-    Scheme {
-        name: "raft+redis",
-        kind: Kind::Member(Policy::Raft, Transport::Redis),
-        options: ON_REDIS,
-        example: "raft+redis://127.0.0.1:6379/0?cluster=demo&name=a&members=a,b,c",
-    },
-    Scheme {
-        name: "raft+tcp",
-        kind: Kind::Member(Policy::Raft, Transport::Tcp),
-        options: ON_TCP,
-        example: "raft+tcp://127.0.0.1:7001?cluster=demo&name=a\
-                  &peers=a@127.0.0.1:7001,b@127.0.0.1:7002,c@127.0.0.1:7003",
-    },
+    Scheme::new("redis", Kind::Redis, "redis://127.0.0.1:6379/0?queue=fifo&namespace=gaggle"),
+    Scheme::new(
+        "rediss",
+        Kind::Redis,
+        "rediss://redis.example.com:6379/0?queue=fifo&namespace=gaggle",
+    ),
+    Scheme::new(
+        "redis+sentinel",
+        Kind::Sentinel,
+        "redis+sentinel://s1,s2,s3/mymaster/0?queue=fifo&namespace=gaggle",
+    ),
+    Scheme::new(
+        "rediss+sentinel",
+        Kind::Sentinel,
+        "rediss+sentinel://s1,s2,s3/mymaster/0?queue=fifo&namespace=gaggle",
+    ),
+    Scheme::new(
+        "redis+cluster",
+        Kind::Cluster,
+        "redis+cluster://h1,h2,h3?queue=fifo&namespace=gaggle",
+    ),
+    Scheme::new(
+        "rediss+cluster",
+        Kind::Cluster,
+        "rediss+cluster://h1,h2,h3?queue=fifo&namespace=gaggle",
+    ),
+    Scheme::new("local", Kind::Local, "local:"),
+    Scheme::new("noop", Kind::Noop, "noop:"),
+    Scheme::new(
+        "redis+unix",
+        Kind::RedisSocket,
+        "redis+unix:///run/redis/redis.sock?db=0&queue=fifo&namespace=gaggle",
+    ),
+    Scheme::new(
+        "gaggle+memory",
+        Kind::Member(Policy::Gaggle, Transport::Memory),
+        "gaggle+memory://demo?name=a&members=a,b,c",
+    ),
+    Scheme::new(
+        "gaggle+redis",
+        Kind::Member(Policy::Gaggle, Transport::Redis),
+        "gaggle+redis://127.0.0.1:6379/0?cluster=demo&name=a&members=a,b,c",
+    ),
+    Scheme::new(
+        "gaggle+tcp",
+        Kind::Member(Policy::Gaggle, Transport::Tcp),
+        concat!("gaggle", tcp!()),
+    ),
+    Scheme::new(
+        "raft+memory",
+        Kind::Member(Policy::Raft, Transport::Memory),
+        "raft+memory://demo?name=a&members=a,b,c",
+    ),
+    Scheme::new(
+        "raft+redis",
+        Kind::Member(Policy::Raft, Transport::Redis),
+        "raft+redis://127.0.0.1:6379/0?cluster=demo&name=a&members=a,b,c",
+    ),
+    Scheme::new("raft+tcp", Kind::Member(Policy::Raft, Transport::Tcp), concat!("raft", tcp!())),
 ];
 
 impl Scheme {
+    const fn new(name: &'static str, kind: Kind, example: &'static str) -> Self {
+        Self { name, kind, example }
+    }
+
+    /// The names of the options: those of the kind, of TLS, and of the strategy.
+    pub(super) fn options(&self) -> Vec<&'static str> {
+        let redis = ["queue", "namespace", "allow_eviction", "replicas", "request_timeout"];
+        let member = ["heartbeat", "election_timeout", "request_timeout", "outside_max"];
+        let (own, common): (&[_], &[_]) = match self.kind {
+            Kind::Local | Kind::Noop => (&[], &[]),
+            Kind::Redis | Kind::Cluster => (&[], &redis),
+            Kind::Sentinel => (&["sentinel_user", "sentinel_password"], &redis),
+            Kind::RedisSocket => (&["db", "user", "pass"], &redis),
+            Kind::Member(_, Transport::Memory) => (&["name", "members"], &member),
+            Kind::Member(_, Transport::Redis) => (&["cluster", "name", "members"], &member),
+            Kind::Member(_, Transport::Tcp) => (&["cluster", "name", "peers"], &member),
+        };
+        let tls: &[_] = match self.kind {
+            Kind::Member(_, Transport::Tcp) => {
+                &["tls_ca", "tls_cert", "tls_key", "secret_file", "insecure"]
+            }
+            _ if self.name.starts_with("rediss") => &["tls_ca", "tls_cert", "tls_key", "tls_name"],
+            _ => &[],
+        };
+        [own, tls, common].concat()
+    }
+
     /// The strategy, named as in `Capabilities`.
     pub(super) fn strategy(&self) -> &'static str {
         match self.kind {
@@ -186,11 +162,10 @@ impl Scheme {
     }
 
     pub(super) fn named(name: &str) -> Result<&'static Self, OpenError> {
-        if let Some(scheme) = SCHEMES.iter().find(|scheme| scheme.name == name) {
+        if let Some(scheme) = Self::find(name) {
             return Ok(scheme);
         }
-        let plain = name.replace("rediss", "redis");
-        let without_tls = SCHEMES.iter().find(|scheme| scheme.name == plain);
+        let without_tls = Self::find(&name.replace("rediss", "redis"));
         Err(match without_tls.map(|scheme| (scheme.kind, scheme)) {
             Some((Kind::RedisSocket, scheme)) => {
                 scheme.invalid_url("a Unix socket has no TLS: write redis+unix")
@@ -200,6 +175,10 @@ impl Scheme {
             }
             _ => OpenError::UnknownScheme { example: Self::nearest(name).example },
         })
+    }
+
+    fn find(name: &str) -> Option<&'static Self> {
+        SCHEMES.iter().find(|scheme| scheme.name == name)
     }
 
     /// The scheme most similar to the beginning of the text, for a helpful example. `redis` if none
@@ -220,11 +199,6 @@ impl Scheme {
         nearest.filter(|scheme| likeness(scheme) > 2).unwrap_or(&SCHEMES[0])
     }
 
-    /// The error for a URL such as `localhost:6379`.
-    pub(super) fn missing_in_url() -> OpenError {
-        SCHEMES[0].invalid_url("the scheme is missing")
-    }
-
     /// Whether a user and a password may stand before the host.
     pub(super) fn has_user(&self) -> bool {
         matches!(
@@ -233,24 +207,22 @@ impl Scheme {
         )
     }
 
-    pub(super) fn invalid_url(&self, problem: impl Into<String>) -> OpenError {
-        OpenError::InvalidUrl { problem: problem.into(), example: self.example }
+    /// The error for the URL as a whole.
+    pub(super) fn invalid_url(&self, problem: impl AsRef<str>) -> OpenError {
+        let problem = format!("invalid URL: {}", problem.as_ref());
+        OpenError::InvalidUrl { problem, example: self.example }
     }
 
-    pub(super) fn invalid(&self, option: &'static str, problem: impl Into<String>) -> OpenError {
-        let example = self.example_with(option);
-        OpenError::InvalidOption { option, problem: problem.into(), example }
+    /// The error for the value of an option.
+    pub(super) fn invalid(&self, option: &str, problem: impl AsRef<str>) -> OpenError {
+        self.problem_of(option, format!("option {option}: {}", problem.as_ref()))
     }
 
-    pub(super) fn missing(&self, option: &'static str) -> OpenError {
-        let example = self.example_with(option);
-        OpenError::MissingOption { scheme: self.name, option, example }
-    }
-
-    /// The example, with TLS if the option belongs to it.
-    fn example_with(&self, option: &str) -> &'static str {
+    /// The error for an option, with an example that has TLS if the option belongs to it.
+    pub(super) fn problem_of(&self, option: &str, problem: String) -> OpenError {
         let of_tls = option.starts_with("tls_") || option == "secret_file";
-        if of_tls { self.example_with_tls() } else { self.example }
+        let example = if of_tls { self.example_with_tls() } else { self.example };
+        OpenError::InvalidUrl { problem, example }
     }
 
     /// A valid URL with TLS, if the scheme has it.
@@ -258,35 +230,8 @@ impl Scheme {
         match self.kind {
             Kind::Member(Policy::Gaggle, Transport::Tcp) => concat!("gaggle", tcp_with_tls!()),
             Kind::Member(Policy::Raft, Transport::Tcp) => concat!("raft", tcp_with_tls!()),
-            _ => {
-                // `rediss+cluster` for `redis+cluster`.
-                let twin = self.name.replacen("redis", "rediss", 1);
-                SCHEMES.iter().find(|scheme| scheme.name == twin).unwrap_or(self).example
-            }
+            // `rediss+cluster` for `redis+cluster`.
+            _ => Self::find(&self.name.replacen("redis", "rediss", 1)).unwrap_or(self).example,
         }
     }
-
-    /// The error for the option with this number in the URL. Its name is shown if another scheme
-    /// has it, or if it cannot be a part of a password.
-    pub(super) fn unknown_option(&self, name: &str, number: usize, is_shown: bool) -> OpenError {
-        let is_known = SCHEMES.iter().any(|scheme| scheme.options.contains(&name));
-        OpenError::UnknownOption {
-            scheme: self.name,
-            option: match is_known || is_shown {
-                true => name.to_owned(),
-                false => format!("number {number} of the URL"),
-            },
-            allowed: self.options,
-            example: self.example_with(name),
-        }
-    }
-}
-
-/// Whether a URL has a user or a password.
-#[cfg_attr(
-    not(any(feature = "redis", feature = "raft")),
-    allow(dead_code, reason = "other URLs have no host")
-)]
-pub(super) fn has_user(url: &Url) -> bool {
-    !url.username().is_empty() || url.password().is_some()
 }

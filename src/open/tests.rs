@@ -4,14 +4,14 @@
 mod errors;
 mod secrets;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use ::url::Url as PlainUrl;
 
 use super::{
     Url,
     options::Options,
-    redis,
+    parse_duration, redis,
     scheme::{Kind, SCHEMES, Scheme, Transport},
     url::split_hosts,
 };
@@ -49,9 +49,7 @@ fn opened_with(text: &str) -> String {
     let (target, url) = (parsed.target(), PlainUrl::parse(text).unwrap());
     let scheme = Scheme::named(url.scheme()).unwrap();
     let server = match scheme.kind {
-        Kind::RedisSocket => {
-            redis::socket(&url, &Options::parse(scheme, url.query().unwrap_or_default()).unwrap())
-        }
+        Kind::RedisSocket => redis::socket(&url, &Options::parse(scheme, &url).unwrap()),
         Kind::Redis | Kind::Member(_, Transport::Redis) => redis::server(scheme, &url),
         // The login is not shown either.
         Kind::Sentinel | Kind::Cluster => Ok(text.to_owned()),
@@ -84,8 +82,8 @@ fn with(scheme: &Scheme, option: &str, value: &str) -> String {
 #[test]
 fn every_option_has_its_effect() {
     for scheme in SCHEMES {
-        for option in scheme.options {
-            let effect = EFFECTS.iter().find(|(name, ..)| name == option);
+        for option in scheme.options() {
+            let effect = EFFECTS.iter().find(|(name, ..)| *name == option);
             let (_, value, shown) = effect.unwrap_or_else(|| panic!("add {option} to the table"));
             let (before, url) = (opened_with(scheme.example), with(scheme, option, value));
             let after = opened_with(&url);
@@ -214,7 +212,7 @@ fn every_scheme_and_option_is_documented() {
     let unknown = Url::parse("http://h").unwrap_err().to_string();
     for scheme in SCHEMES {
         assert!(unknown.contains(scheme.name), "{unknown}");
-        for name in scheme.options.iter().chain([&scheme.name.split('+').next_back().unwrap()]) {
+        for name in scheme.options().into_iter().chain(scheme.name.split('+').next_back()) {
             let is_named = |row: &&&str| {
                 row.contains(&format!("`{name}")) || row.contains(&format!("+{name}:"))
             };
@@ -267,4 +265,32 @@ fn url_is_shown_without_its_password() {
         assert_eq!((parsed.with_password(), parsed.has_password()), (url, has_password));
         assert_eq!(Url::schemes(parsed.strategy()).filter(|it| *it == parsed.scheme()).count(), 1);
     }
+}
+
+#[test]
+fn duration_is_a_number_with_its_unit() {
+    for (text, ms) in [
+        ("0", 0),
+        ("0s", 0),
+        ("500ms", 500),
+        ("100000us", 100),
+        ("10s", 10_000),
+        ("1.5s", 1_500),
+        ("5m", 300_000),
+        ("1h 30m", 5_400_000),
+        ("24h", 86_400_000),
+        ("1day", 86_400_000),
+    ] {
+        assert_eq!(parse_duration(text), Some(Duration::from_millis(ms)), "{text}");
+    }
+    for text in ["", "5", "s", "-1s", "1,5s", "5x", "99999999999999999h"] {
+        assert_eq!(parse_duration(text), None, "{text:?}");
+    }
+}
+
+/// The parser panics where the sum is just beyond the greatest duration.
+#[test]
+fn text_beyond_any_duration_is_refused() {
+    assert_eq!(parse_duration("30500568904943w7h15s1000ms"), None);
+    assert_eq!(parse_duration("18446744073709551615s 1000ms"), None);
 }

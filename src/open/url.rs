@@ -1,6 +1,6 @@
 //! [`Url`]: a URL that [`open`](crate::open) accepts, with its strategy, server and options.
 
-use std::{fmt, str::FromStr};
+use std::{borrow::Cow, fmt, str::FromStr};
 
 use ::url::{ParseError, Position, Url as PlainUrl};
 use futures_util::future::BoxFuture;
@@ -8,15 +8,13 @@ use gaggle_channels::{ChannelError, internal::url::check_login};
 #[cfg(feature = "redis")]
 use gaggle_strategies::RedisOptions;
 use gaggle_strategies::{Error, Local, Noop};
+use percent_encoding::percent_decode_str;
 
 #[cfg(feature = "raft")]
 use super::member::Member;
 #[cfg(feature = "redis")]
 use super::redis;
-use super::{
-    options::{Options, is_secret, option_name},
-    scheme::{Kind, SCHEMES, Scheme, Transport},
-};
+use super::scheme::{Kind, SCHEMES, Scheme, Transport};
 use crate::{Locker, OpenError};
 
 /// The port of a Redis whose URL names none.
@@ -71,21 +69,20 @@ impl Url {
         // The parser's errors do not quote the text.
         let parsed = PlainUrl::parse(&first).map_err(|error| match error {
             _ if text.trim().is_empty() => likely.invalid_url("the text is empty"),
-            ParseError::RelativeUrlWithoutBase => Scheme::missing_in_url(),
+            ParseError::RelativeUrlWithoutBase => no_scheme(),
             error => likely.invalid_url(error.to_string()),
         })?;
         // `localhost:6379` parses as a URL.
         let is_port = parsed.path().parse::<u16>().is_ok();
         let scheme = Scheme::named(parsed.scheme())
-            .map_err(|error| if is_port { Scheme::missing_in_url() } else { error })?;
+            .map_err(|error| if is_port { no_scheme() } else { error })?;
         if parsed.fragment().is_some() {
             return Err(scheme.invalid_url("a fragment (#) has no meaning here"));
         }
         if !hosts.is_empty() && !matches!(scheme.kind, Kind::Sentinel | Kind::Cluster) {
             return Err(scheme.invalid_url("expected one host"));
         }
-        let options = Options::parse(scheme, parsed.query().unwrap_or_default())?;
-        let target = target(&parsed, &hosts, &options)?;
+        let target = target(&parsed, &hosts, scheme)?;
         let other_hosts = hosts.iter().skip(1).map(|host| format!(",{host}")).collect();
         Ok(Self { text: text.to_owned(), parsed, other_hosts, scheme, target })
     }
@@ -147,8 +144,8 @@ impl Url {
     ///
     /// # Errors
     ///
-    /// [`OpenError::Strategy`] or [`OpenError::Channel`]; [`OpenError::InvalidOption`] names an
-    /// option that the strategy or the channel refused.
+    /// [`OpenError::Strategy`] or [`OpenError::Channel`]; [`OpenError::InvalidUrl`] names an option
+    /// that the strategy or the channel refused.
     ///
     /// # Cancel safety
     ///
@@ -195,9 +192,34 @@ impl FromStr for Url {
     }
 }
 
+/// The error for a URL such as `localhost:6379`.
+fn no_scheme() -> OpenError {
+    SCHEMES[0].invalid_url("the scheme is missing")
+}
+
 /// Whether `name=value`, as written in a URL, is an option that holds a password.
 fn is_secret_pair(pair: &str) -> bool {
     option_name(pair).is_some_and(|name| is_secret(&name))
+}
+
+/// Whether the option holds a password.
+pub(super) fn is_secret(option: &str) -> bool {
+    matches!(option, "pass" | "sentinel_password")
+}
+
+/// The name in `name=value`, decoded.
+pub(super) fn option_name(pair: &str) -> Option<Cow<'_, str>> {
+    decode(pair.split_once('=').map_or(pair, |(name, _)| name))
+}
+
+pub(super) fn decode(text: &str) -> Option<Cow<'_, str>> {
+    percent_decode_str(text).decode_utf8().ok()
+}
+
+/// Whether a URL has a user or a password.
+#[cfg(any(feature = "redis", feature = "raft"))]
+pub(super) fn has_user(url: &PlainUrl) -> bool {
+    !url.username().is_empty() || url.password().is_some()
 }
 
 /// What a URL of several hosts names: the URL with the first host alone, and all hosts if there are
@@ -212,21 +234,22 @@ pub(super) fn split_hosts(url: &str) -> (String, Vec<String>) {
     (one, hosts.split(',').map(|host| host.trim().to_owned()).collect())
 }
 
-#[cfg_attr(
-    not(any(feature = "redis", feature = "raft")),
-    allow(unused_variables, reason = "only these have options")
-)]
-fn target(url: &PlainUrl, hosts: &[String], options: &Options) -> Result<Target, OpenError> {
-    let scheme = options.scheme;
+fn target(
+    url: &PlainUrl,
+    #[cfg_attr(not(feature = "redis"), expect(unused_variables))] hosts: &[String],
+    scheme: &'static Scheme,
+) -> Result<Target, OpenError> {
     match scheme.kind {
-        Kind::Local | Kind::Noop if url.has_host() || !url.path().is_empty() => {
+        Kind::Local | Kind::Noop
+            if url.has_host() || !url.path().is_empty() || url.query().is_some() =>
+        {
             Err(scheme.invalid_url("nothing may follow the colon"))
         }
         Kind::Local => Ok(Target::Local),
         Kind::Noop => Ok(Target::Noop),
         #[cfg(feature = "raft")]
         Kind::Member(policy, transport) => {
-            Member::parse(url, options, policy, transport).map(Box::new).map(Target::Member)
+            Member::parse(url, scheme, policy, transport).map(Box::new).map(Target::Member)
         }
         #[cfg(not(feature = "raft"))]
         Kind::Member(_, Transport::Tcp) => {
@@ -238,7 +261,7 @@ fn target(url: &PlainUrl, hosts: &[String], options: &Options) -> Result<Target,
         }
         #[cfg(feature = "redis")]
         Kind::Redis | Kind::Sentinel | Kind::Cluster | Kind::RedisSocket => {
-            redis::parse(url, hosts, options).map(Box::new).map(Target::Redis)
+            redis::parse(url, hosts, scheme).map(Box::new).map(Target::Redis)
         }
         #[cfg(not(feature = "redis"))]
         Kind::Redis | Kind::Sentinel | Kind::Cluster | Kind::RedisSocket => {
@@ -265,7 +288,7 @@ fn explained(scheme: &'static Scheme, error: OpenError) -> OpenError {
         _ => return error,
     };
     match field {
-        option if scheme.options.contains(&option) => scheme.invalid(option, problem),
+        option if scheme.options().contains(&option) => scheme.invalid(option, problem),
         "cluster" => scheme.invalid_url(format!("the cluster's name: {problem}")),
         "members" => scheme.invalid("peers", problem),
         _ => error,
