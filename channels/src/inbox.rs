@@ -29,7 +29,7 @@ struct Queue {
 }
 
 /// What a queue gives out, seen from a wait for it.
-enum Taken {
+enum Next {
     Head(Received),
     Empty,
     /// The queue is closed, or was closed after the wait began.
@@ -98,9 +98,9 @@ impl Inbox {
         loop {
             let arrived = self.arrived.notified();
             match self.take(closings) {
-                Taken::Empty => arrived.await,
-                Taken::Head(received) => return Some(received),
-                Taken::Closed => return None,
+                Next::Empty => arrived.await,
+                Next::Head(received) => return Some(received),
+                Next::Closed => return None,
             }
         }
     }
@@ -109,8 +109,8 @@ impl Inbox {
     pub(crate) fn try_receive(&self) -> Option<Received> {
         let closings = self.lock().closings;
         match self.take(closings) {
-            Taken::Head(received) => Some(received),
-            Taken::Empty | Taken::Closed => None,
+            Next::Head(received) => Some(received),
+            Next::Empty | Next::Closed => None,
         }
     }
 
@@ -122,14 +122,14 @@ impl Inbox {
         self.arrived.notify_one();
     }
 
-    fn take(&self, closings: u64) -> Taken {
+    fn take(&self, closings: u64) -> Next {
         let mut queue = self.lock();
         if !queue.open || queue.closings != closings {
-            return Taken::Closed;
+            return Next::Closed;
         }
-        let Some(received) = queue.received.pop_front() else { return Taken::Empty };
+        let Some(received) = queue.received.pop_front() else { return Next::Empty };
         queue.bytes -= received.bytes();
-        Taken::Head(received)
+        Next::Head(received)
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue> {

@@ -101,7 +101,7 @@ impl Shared {
     fn down(&self, error: &ConnectionError) {
         *self.lock() = None;
         // Only publications are refused.
-        if matches!(error, ConnectionError::Refused { .. }) {
+        if !matches!(error, ConnectionError::Unreachable(_)) {
             self.inbox.count_sent(false);
         }
     }

@@ -20,7 +20,7 @@ pub use tokio_rustls::client::TlsStream;
 #[cfg(feature = "tcp")]
 pub use self::member::{TlsKeys, member_dns_name};
 pub use self::{
-    authority::{Authority, Issued, Validity, generate_secret},
+    authority::{Authority, IssuedCertificate, Validity, generate_secret},
     reason::reason,
 };
 use crate::ChannelError;

@@ -80,7 +80,7 @@ mod with_tls {
 
     use gaggle::channels::{
         ChannelError,
-        tls::{Authority, Issued, Validity, generate_secret, member_dns_name},
+        tls::{Authority, IssuedCertificate, Validity, generate_secret, member_dns_name},
     };
 
     use super::{Args, SecretArgs, What};
@@ -180,7 +180,11 @@ mod with_tls {
     }
 
     /// Writes the key and the certificate of each name, or no file.
-    fn write_pairs(dir: &Path, names: &[String], issued: &[Issued]) -> Result<(), Failure> {
+    fn write_pairs(
+        dir: &Path,
+        names: &[String],
+        issued: &[IssuedCertificate],
+    ) -> Result<(), Failure> {
         let files = names.iter().flat_map(|name| files_of(name)).map(|file| dir.join(file));
         let contents = issued.iter().flat_map(|it| [it.key_pem(), it.certificate_pem()]);
         let mut written = Vec::new();

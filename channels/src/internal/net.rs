@@ -19,7 +19,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-/// How long an address, or another way to a server, waits for the one before (RFC 8305, 5).
+/// How long an address, or another candidate, waits for the one before (RFC 8305, 5).
 pub const HEAD_START: Duration = Duration::from_millis(250);
 
 /// The next attempt repeats a look-up that is older than this. Systems end one earlier: 5 s for a

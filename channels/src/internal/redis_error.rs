@@ -29,7 +29,7 @@ pub enum Attempt {
     Failed,
 }
 
-/// What to do about [`Attempt::NoResp3`].
+/// The condition of [`Attempt::NoResp3`], and the remedy.
 pub const NO_RESP3: &str = "does not know HELLO 3 (RESP3): expected a Redis 7 or later; a proxy \
                             before it cannot be used, give the address of the Redis itself";
 
@@ -69,6 +69,37 @@ impl Attempt {
         };
         Self::Refused { command, reason: reason.to_owned(), permanent }
     }
+
+    /// The sentence for an error, with the address of the server and the remedy.
+    #[must_use]
+    pub fn text(&self, address: &str, error: &RedisError) -> String {
+        match self {
+            Self::NotRedis => {
+                format!("the server at {address} did not answer with the Redis protocol")
+            }
+            Self::NoResp3 => format!("the server at {address} {NO_RESP3}"),
+            Self::NoPassword => no_password(address),
+            Self::WrongPassword => {
+                format!("Redis at {address} refused the user name or the password")
+            }
+            Self::Refused { command, reason, .. } => {
+                format!("Redis at {address} refused {command}: {reason}")
+            }
+            Self::Failed => format!("cannot reach Redis at {address}: {}", reason(error)),
+        }
+    }
+
+    /// Whether an operator has to change the server or the URL.
+    #[must_use]
+    pub fn is_permanent(&self) -> bool {
+        !matches!(self, Self::Refused { permanent: false, .. } | Self::Failed)
+    }
+}
+
+/// The sentence for a server that requires a password.
+#[must_use]
+pub fn no_password(address: &str) -> String {
+    format!("Redis at {address} requires a password: write :PASSWORD@ before the host")
 }
 
 /// Whether the same request may succeed later after an error reply of this code, on this server or

@@ -65,12 +65,21 @@ impl ReplyLimit {
 pub struct LimitedStream<S> {
     stream: S,
     limit: ReplyLimit,
+    yield_after: usize,
+    /// How many bytes were read since the task last yielded.
+    read: usize,
 }
 
 impl<S> LimitedStream<S> {
     /// Limits the bytes that are read from `stream`.
     pub fn new(stream: S, limit: ReplyLimit) -> Self {
-        Self { stream, limit }
+        Self { stream, limit, yield_after: usize::MAX, read: 0 }
+    }
+
+    /// Ends a read without a pause after about so many bytes, and wakes the task to read on.
+    #[must_use]
+    pub fn yield_after(self, bytes: usize) -> Self {
+        Self { yield_after: bytes, ..self }
     }
 }
 
@@ -80,6 +89,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for LimitedStream<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if self.read >= self.yield_after {
+            self.read = 0;
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         let left = self.limit.0.load(Ordering::Relaxed);
         if left == 0 {
             return Poll::Ready(Err(io::Error::other(TOO_LONG)));
@@ -88,6 +102,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for LimitedStream<S> {
         let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
         let read = buffer.filled().len() - before;
         self.limit.0.store(left.saturating_sub(read), Ordering::Relaxed);
+        self.read = if polled.is_pending() { 0 } else { self.read.saturating_add(read) };
         polled
     }
 }

@@ -93,9 +93,7 @@ impl Server {
     ) -> Result<(Outgoing, Connection), ConnectionError> {
         let subscribed = loop {
             let connected = timeout(CONNECT_TIMEOUT, self.try_connect(shared)).await;
-            match connected
-                .unwrap_or_else(|_| Err(ConnectionError::Timeout { address: self.address.clone() }))
-            {
+            match connected.unwrap_or_else(|_| Err(ConnectionError::timeout(&self.address))) {
                 Ok(connected) => break connected,
                 // A name server that does not reply: the next attempt awaits the same look-up.
                 Err(_) if self.look_ups.has_pending() => {}
@@ -120,7 +118,7 @@ impl Server {
                 take(&shared, &mine, &push);
                 Ok::<(), ()>(())
             });
-        let failed = |error| ConnectionError::of_attempt(self.address.clone(), &error);
+        let failed = |error| ConnectionError::of_attempt(&self.address, &error);
         let stream = self.open().await.map_err(|error| failed(error.into()))?;
         let stream = LimitedStream::new(stream, limit.clone());
         let login = self.info.redis_settings();
@@ -137,7 +135,7 @@ impl Server {
         subscribe.arg(&self.topics.mine);
         for cmd in [subscribe, self.topics.sign_of_life()] {
             let reply = redis.send_packed_command(&cmd).await.and_then(Value::extract_error);
-            reply.map_err(|error| ConnectionError::of_command(self.address.clone(), &error))?;
+            reply.map_err(|error| ConnectionError::of_command(&self.address, &error))?;
         }
         limit.renew();
         Ok(Subscribed { redis, _driver: driver, limit, closed })
@@ -200,9 +198,7 @@ impl Server {
         loop {
             let next = tokio::select! {
                 biased;
-                () = closed.notified() => {
-                    return Err(ConnectionError::Closed { address: self.address.clone() });
-                }
+                () = closed.notified() => return Err(ConnectionError::closed(&self.address)),
                 next = timeout(ALIVE_EVERY, frames.recv()) => next,
             };
             let mut batch = redis::pipe();
@@ -222,7 +218,7 @@ impl Server {
                 Err(_) => _ = batch.add_command(self.topics.sign_of_life()).ignore(),
             }
             let published = batch.exec_async(redis).await;
-            published.map_err(|error| ConnectionError::of_command(self.address.clone(), &error))?;
+            published.map_err(|error| ConnectionError::of_command(&self.address, &error))?;
             limit.renew();
         }
     }

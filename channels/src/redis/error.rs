@@ -6,7 +6,7 @@ use redis::RedisError;
 
 use crate::{
     ChannelError,
-    internal::redis_error::{Attempt, NO_RESP3, is_passing, reason},
+    internal::redis_error::{Attempt, is_passing, no_password},
 };
 
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -16,52 +16,49 @@ pub(super) const SILENCE_MAX: Duration = Duration::from_secs(3);
 /// Why a connection is unusable, with the remedy where there is one.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ConnectionError {
-    #[error("cannot reach Redis at {address}: {reason}")]
-    Unreachable { address: String, reason: String },
-    #[error(
-        "cannot reach Redis at {address}: no connection within {} s",
-        CONNECT_TIMEOUT.as_secs()
-    )]
-    Timeout { address: String },
-    #[error("the server at {address} did not answer with the Redis protocol")]
-    NotRedis { address: String },
-    #[error("the server at {address} {NO_RESP3}")]
-    NoResp3 { address: String },
-    #[error("Redis at {address} requires a password: write :PASSWORD@ before the host")]
-    NoPassword { address: String },
-    #[error("Redis at {address} refused the user name or the password")]
-    WrongPassword { address: String },
-    /// The server replied to a command with an error.
-    #[error("Redis at {address} refused a command of the channel: {reason}")]
-    Refused { address: String, reason: String, permanent: bool },
-    #[error("Redis at {address} closed the connection")]
-    Closed { address: String },
-    #[error("Redis at {address} has not replied for {} s", SILENCE_MAX.as_secs())]
-    Silent { address: String },
+    /// There is no server, or it is silent.
+    #[error("{0}")]
+    Unreachable(String),
+    /// The server replied with an error, and may serve later.
+    #[error("{0}")]
+    Refused(String),
+    /// An operator has to change the server or the URL.
+    #[error("{0}")]
+    Misconfigured(String),
 }
 
 impl ConnectionError {
-    pub(super) fn of_attempt(address: String, error: &RedisError) -> Self {
+    /// There was no connection in time.
+    pub(super) fn timeout(address: &str) -> Self {
+        let limit = CONNECT_TIMEOUT.as_secs();
+        Self::Unreachable(format!(
+            "cannot reach Redis at {address}: no connection within {limit} s"
+        ))
+    }
+
+    pub(super) fn closed(address: &str) -> Self {
+        Self::Unreachable(format!("Redis at {address} closed the connection"))
+    }
+
+    pub(super) fn of_attempt(address: &str, error: &RedisError) -> Self {
         match Attempt::of(error) {
-            Attempt::NotRedis => Self::NotRedis { address },
-            Attempt::NoResp3 => Self::NoResp3 { address },
-            Attempt::NoPassword => Self::NoPassword { address },
-            Attempt::WrongPassword => Self::WrongPassword { address },
-            Attempt::Refused { reason, permanent, .. } => {
-                Self::Refused { address, reason, permanent }
-            }
             Attempt::Failed => Self::of_command(address, error),
+            attempt if attempt.is_permanent() => Self::Misconfigured(attempt.text(address, error)),
+            attempt => Self::Refused(attempt.text(address, error)),
         }
     }
 
-    pub(super) fn of_command(address: String, error: &RedisError) -> Self {
+    pub(super) fn of_command(address: &str, error: &RedisError) -> Self {
+        let refused = || format!("Redis at {address} refused a command of the channel: {error}");
         match error.code() {
-            Some("NOAUTH") => Self::NoPassword { address },
-            Some(code) => {
-                Self::Refused { address, reason: error.to_string(), permanent: !is_passing(code) }
+            Some("NOAUTH") => Self::Misconfigured(no_password(address)),
+            Some(code) if is_passing(code) => Self::Refused(refused()),
+            Some(_) => Self::Misconfigured(refused()),
+            None if error.is_timeout() => {
+                let limit = SILENCE_MAX.as_secs();
+                Self::Unreachable(format!("Redis at {address} has not replied for {limit} s"))
             }
-            None if error.is_timeout() => Self::Silent { address },
-            None => Self::Unreachable { address, reason: reason(error) },
+            None => Self::Unreachable(Attempt::Failed.text(address, error)),
         }
     }
 }
@@ -69,14 +66,9 @@ impl ConnectionError {
 impl From<ConnectionError> for ChannelError {
     fn from(error: ConnectionError) -> Self {
         match error {
-            ConnectionError::Refused { permanent: false, .. } => {
-                Self::Refused { source: error.into() }
-            }
-            ConnectionError::Unreachable { .. }
-            | ConnectionError::Timeout { .. }
-            | ConnectionError::Closed { .. }
-            | ConnectionError::Silent { .. } => Self::Unavailable { source: error.into() },
-            _ => Self::Misconfigured { source: error.into() },
+            ConnectionError::Unreachable(_) => Self::Unavailable { source: error.into() },
+            ConnectionError::Refused(_) => Self::Refused { source: error.into() },
+            ConnectionError::Misconfigured(_) => Self::Misconfigured { source: error.into() },
         }
     }
 }

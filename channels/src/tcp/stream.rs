@@ -25,9 +25,9 @@ use tokio_util::either::Either;
 
 /// TCP whose bytes are counted until the peer is authenticated.
 #[cfg(feature = "tls")]
-pub(super) type Counted = Join<Take<OwnedReadHalf>, OwnedWriteHalf>;
+pub(super) type CountedStream = Join<Take<OwnedReadHalf>, OwnedWriteHalf>;
 #[cfg(feature = "tls")]
-pub(super) type TlsStream = tokio_rustls::TlsStream<Counted>;
+pub(super) type TlsStream = tokio_rustls::TlsStream<CountedStream>;
 /// Stands for TLS, and is never made.
 #[cfg(not(feature = "tls"))]
 type TlsStream = tokio::io::Empty;
@@ -39,7 +39,7 @@ pub(crate) type Reader = Either<OwnedReadHalf, ReadHalf<TlsStream>>;
 
 /// The bytes that a connection may bring before its peer is authenticated.
 #[cfg(feature = "tls")]
-pub(super) fn counted(stream: TcpStream, bytes_max: u64) -> Counted {
+pub(super) fn counted(stream: TcpStream, bytes_max: u64) -> CountedStream {
     let (read, write) = stream.into_split();
     join(read.take(bytes_max), write)
 }

@@ -57,12 +57,12 @@ impl Validity {
 }
 
 /// A certificate and its private key.
-pub struct Issued {
+pub struct IssuedCertificate {
     certificate: Certificate,
     key: KeyPair,
 }
 
-impl Issued {
+impl IssuedCertificate {
     /// The certificate in PEM form.
     #[must_use]
     pub fn certificate_pem(&self) -> String {
@@ -93,9 +93,9 @@ pub struct Authority {
 impl Authority {
     /// A new authority, as its certificate and key for files.
     #[must_use]
-    pub fn generate(validity: Validity) -> Issued {
+    pub fn generate(validity: Validity) -> IssuedCertificate {
         let key = new_key(&random());
-        Issued { certificate: authority_certificate(&key, validity), key }
+        IssuedCertificate { certificate: authority_certificate(&key, validity), key }
     }
 
     /// The authority of its two files in PEM form, made by [`generate`](Self::generate). The first
@@ -179,7 +179,7 @@ impl Authority {
     ///
     /// If the name is not ASCII.
     #[must_use]
-    pub fn issue(&self, dns_name: &str, validity: Validity) -> Issued {
+    pub fn issue(&self, dns_name: &str, validity: Validity) -> IssuedCertificate {
         let key = new_key(&random());
         let subject = dns_name.split('.').next().unwrap_or_default();
         let mut params = params(subject, validity);
@@ -190,7 +190,7 @@ impl Authority {
         params.extended_key_usages =
             vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         let certificate = params.signed_by(&key, &self.issuer);
-        Issued { certificate: certificate.expect("the key signs"), key }
+        IssuedCertificate { certificate: certificate.expect("the key signs"), key }
     }
 }
 
