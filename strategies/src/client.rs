@@ -16,11 +16,12 @@
 pub(crate) mod backend;
 pub(crate) mod backoff;
 pub(crate) mod busy_poll;
+pub(crate) mod calls;
+pub(crate) mod commands;
 mod core;
 mod driver;
 mod handle;
 pub(crate) mod mailbox;
-pub(crate) mod messages;
 mod remote;
 #[cfg(test)]
 mod tests;
@@ -28,13 +29,11 @@ mod turns;
 
 pub use self::{
     backend::{Backend, Cause, Failure, Profile},
+    calls::{Call, CallId, LockCall, Output, Query, Reply, RequestId, Until},
+    commands::{Command, Copies, Event, Fate, ServerState},
     core::{Core, Delivery},
     driver::{Driver, SHORTEST_SLEEP},
     handle::Client,
-    messages::{
-        Call, CallId, Command, Copies, Event, Fate, LockCall, Output, Query, Reply, RequestId,
-        ServerState, Until,
-    },
     remote::Remote,
 };
 pub(crate) use self::{core::earlier, handle::check_runtime};

@@ -1,5 +1,5 @@
-//! The arithmetic of leases on the holder's side (contract, rules 2 and 4): the local deadline is
-//! never later than the granting side's expiry.
+//! The arithmetic of leases and waits on the holder's side (contract, rules 2 and 4): the local
+//! deadline is never later than the granting side's expiry.
 
 use std::time::Duration;
 
@@ -8,8 +8,7 @@ use crate::{
     defaults,
     error::Error,
     lock::Lock,
-    options::{check_option, check_span},
-    wait::whole_ms,
+    options::{MaxWait, check_option, check_span},
 };
 
 /// The granting side counts whole milliseconds.
@@ -124,6 +123,28 @@ pub fn not_held(lock: &Lock, now: Instant) -> Error {
     }
 }
 
+/// Whole milliseconds, as leases are kept: a fraction is cut off.
+#[must_use]
+pub fn whole_ms(duration: Duration) -> u64 {
+    duration.as_secs().saturating_mul(1000).saturating_add(duration.subsec_millis().into())
+}
+
+/// When a call that began at `sent` must end; `None` for an unbounded wait.
+#[must_use]
+pub fn wait_until(sent: Instant, max_wait: MaxWait) -> Option<Instant> {
+    match max_wait {
+        MaxWait::AtMost(wait) => Some(sent.after(wait)),
+        MaxWait::Forever => None,
+    }
+}
+
+/// Whether a lease may be handed out: at least half of `duration` remains before `deadline`
+/// (contract, rule 2). If not, it is extended first, or withdrawn.
+#[must_use]
+pub fn lasts(deadline: Instant, now: Instant, duration: Duration) -> bool {
+    deadline.since(now).saturating_mul(2) >= duration
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -134,6 +155,19 @@ mod tests {
 
     const fn ms(ms: u64) -> Duration {
         Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn exactly_half_of_a_lease_lasts() {
+        assert!(lasts(at(500), at(0), ms(1000)));
+        assert!(!lasts(at(499), at(0), ms(1000)));
+        assert!(!lasts(at(10), at(20), ms(1)), "a deadline that has passed");
+    }
+
+    #[test]
+    fn unbounded_wait_has_no_end() {
+        assert_eq!(wait_until(at(5), MaxWait::Forever), None);
+        assert_eq!(wait_until(at(5), MaxWait::AtMost(ms(7))), Some(at(12)));
     }
 
     #[test]
@@ -179,8 +213,8 @@ mod tests {
         for (ppm, least) in [(0, 2), (10_000, 3), (200_000, 4), (250_000, 4), (400_000, 10)] {
             let drift = Drift::from_ppm(ppm).unwrap();
             let fresh = |lease| extended_deadline(None, at(0), ms(lease), drift);
-            assert!(crate::wait::lasts(fresh(least), at(0), ms(least)), "{ppm}");
-            assert!(!crate::wait::lasts(fresh(least - 1), at(0), ms(least - 1)), "{ppm}");
+            assert!(lasts(fresh(least), at(0), ms(least)), "{ppm}");
+            assert!(!lasts(fresh(least - 1), at(0), ms(least - 1)), "{ppm}");
             let most = ms(60_000);
             check_lasting(ms(least), drift, most).unwrap();
             let below = ms(least) - Duration::from_nanos(1);

@@ -4,7 +4,7 @@ use std::{error::Error as StdError, fmt, sync::Arc};
 
 use humantime::format_duration;
 
-use crate::{lock::Owner, max_wait::MaxWait};
+use crate::{lock::Owner, options::MaxWait};
 
 /// Why a call failed.
 ///

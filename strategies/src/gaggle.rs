@@ -8,7 +8,7 @@ use crate::{
     client::Remote,
     error::Error,
     member::{Backend, Member, MemberOptions, Policy},
-    status::{MemberSizes, MemberStatus},
+    status::MemberSizes,
 };
 
 /// The Gaggle strategy: an embedded Raft group whose log holds LOCK, UNLOCK, EXTEND and NOOP
@@ -75,12 +75,6 @@ impl Gaggle {
 
     pub(crate) fn of(member: Member) -> Self {
         Self { member }
-    }
-
-    /// The state of the group, as far as this member knows it.
-    #[must_use]
-    pub fn status(&self) -> MemberStatus {
-        self.member.group_status().unwrap_or_default()
     }
 
     /// How much this member remembers: its table, its log, its pending requests.

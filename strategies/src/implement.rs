@@ -4,8 +4,8 @@
 
 pub use crate::{
     deadline::{extended, extended_deadline, granted_deadline, not_held},
-    forced::{check_reason, forced_note, log_forced},
+    deadline::{lasts, wait_until, whole_ms},
     losses::{LossRegistry, LossWatch},
+    operator::{check_reason, forced_note, log_forced},
     options::{check_duration, check_key, check_request},
-    wait::{lasts, wait_until, whole_ms},
 };

@@ -43,7 +43,6 @@ pub mod clock;
 mod deadline;
 pub mod defaults;
 pub mod error;
-mod forced;
 mod fork;
 #[cfg(feature = "raft")]
 mod gaggle;
@@ -53,7 +52,6 @@ mod local;
 pub mod lock;
 pub mod lock_table;
 mod losses;
-mod max_wait;
 #[cfg(feature = "raft")]
 pub mod member;
 mod mutex;
@@ -71,7 +69,6 @@ pub mod status;
 mod sync;
 #[cfg(feature = "testing")]
 pub mod testing;
-mod wait;
 
 #[cfg(feature = "redis")]
 pub use crate::redis::{Queue, Redis, RedisOptions};
@@ -81,10 +78,9 @@ pub use crate::{
     error::Error,
     local::Local,
     lock::{Inspection, Lock},
-    max_wait::MaxWait,
     mutex::KeyedMutex,
     noop::Noop,
-    options::LockOptions,
+    options::{LockOptions, MaxWait},
 };
 #[cfg(feature = "raft")]
 pub use crate::{gaggle::Gaggle, member::MemberOptions, raft::Raft};

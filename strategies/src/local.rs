@@ -8,25 +8,26 @@ mod shard;
 #[cfg(test)]
 mod tests;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use tokio::task::consume_budget;
+use smallvec::SmallVec;
+use tokio::{sync::Notify, task::consume_budget};
 
-use self::{call::Call, shard::Shards};
+use self::call::Call;
 use crate::{
     capabilities::{Capabilities, Exclusion, Order, Survives},
-    clock::{BootClock, Clock},
-    deadline::{Drift, check_lasting, extended},
+    clock::{BootClock, Clock, Instant},
+    deadline::{Drift, check_lasting, extended, whole_ms},
     error::Error,
     limits::DURATION_MAX,
-    lock::{Inspection, Lock, LossCause},
-    lock_table::{Command, Sizes, TableConfig},
-    losses::LossWatch,
+    lock::{Inspection, Lock, LossCause, Nonce, Owner},
+    lock_table::{Command, Grant, LockTable, Sizes, TableConfig},
+    losses::{LossRegistry, LossWatch},
     mutex::KeyedMutex,
     operator::Operator,
     options::{LockOptions, check_duration, check_key, check_request},
-    wait::whole_ms,
+    sync::{Mutex, MutexGuard},
 };
 
 /// A keyed mutex within one process: for programs of one process, and for tests of programs that
@@ -66,6 +67,53 @@ use crate::{
 #[derive(Debug)]
 pub struct Local {
     shards: Shards,
+}
+
+/// All shards of a table.
+#[derive(Debug)]
+struct Shards {
+    clock: Arc<dyn Clock>,
+    drift: Drift,
+    losses: LossRegistry,
+    shards: Box<[Mutex<Shard>]>,
+}
+
+/// A shard: the lock table and the waiters of its keys.
+#[derive(Debug)]
+struct Shard {
+    table: LockTable,
+    /// Calls that wait, or have not returned their lock yet.
+    waiters: BTreeMap<Nonce, Waiter>,
+    /// The owner of locks without a label. Each shard has its own, so that threads do not contend
+    /// for one reference count.
+    owner: Arc<Owner>,
+    closed: bool,
+}
+
+/// A waiting call.
+#[derive(Debug)]
+struct Waiter {
+    notify: Arc<Notify>,
+    /// When the call checks the table without a notification.
+    look_at: Instant,
+    grant: Option<Grant>,
+}
+
+/// A locked shard, and the time. The clock and subscribers of log events, which are called with the
+/// mutex held, must not call this table.
+struct Access<'a> {
+    // Dropped in this order: the mutex is released before a waker runs, also in a panic.
+    shard: MutexGuard<'a, Shard>,
+    now: Instant,
+    notifications: Notifications<'a>,
+}
+
+/// Losses and wake-ups, delivered on drop: wakers run foreign code, which may call the table.
+struct Notifications<'a> {
+    losses: &'a LossRegistry,
+    woken: SmallVec<[Arc<Notify>; 2]>,
+    /// The lost locks, each with its cause, and the process and reason of a force-unlock.
+    lost: Vec<(Lock, LossCause, Option<Arc<str>>)>,
 }
 
 impl Default for Local {

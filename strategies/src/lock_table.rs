@@ -36,7 +36,6 @@
 //! lives after all it queues again, at the tail; if its caller has ended, the caller's own
 //! withdrawal is remembered.
 
-mod acquisition;
 mod check;
 mod command;
 mod config;
@@ -51,11 +50,19 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
+
+use serde::{Deserialize, Serialize};
+
 #[cfg(feature = "raft")]
 pub(crate) use self::config::TIME_MAX;
 pub(crate) use self::key::digest as key_digest;
 #[cfg(feature = "raft")]
 pub use self::snapshot::SnapshotError;
+use self::{command::shared_owner, key::Key};
 pub use self::{
     command::{
         Bound, ClusterTime, Command, Effect, Grant, LockRequest, PriorState, ProcessId, Refusal,
@@ -63,5 +70,86 @@ pub use self::{
     },
     config::TableConfig,
     nonces::{FORGOTTEN_PER_STEP, Known},
-    table::{LockTable, Sizes},
+    table::Sizes,
 };
+use crate::lock::{Nonce, Owner};
+
+/// Holders, waiters, and the nonces that ended lately: a pure state machine.
+///
+/// The [module](self) describes one step. A step costs O(log n) in the mean of many, with a share
+/// in what it ends; each waiter and each lease is ended once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockTable {
+    config: TableConfig,
+    now: ClusterTime,
+    last_token: u64,
+    /// The position that the last accepted LOCK took.
+    last_position: u64,
+    rows: BTreeMap<Key, Row>,
+    nonces: Nonces,
+    index: Index,
+}
+
+/// The row of a held key. A key without a holder has no row, and so no waiters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Row {
+    holder: Holder,
+    /// The waiters by their positions, which is the order of arrival.
+    queue: BTreeMap<u64, Waiter>,
+}
+
+/// The holder of a key, and its lease.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Holder {
+    acquisition: Acquisition,
+    token: u64,
+    granted_at: ClusterTime,
+    expires_at: ClusterTime,
+}
+
+/// A waiter in the queue of a key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Waiter {
+    acquisition: Acquisition,
+    /// The time from which on the waiter is dead; `None` waits indefinitely.
+    deadline: Option<ClusterTime>,
+}
+
+/// The fields that a waiter and the holder it becomes share.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Acquisition {
+    /// Counts the LOCKs that the table accepted: unique, and the order of arrival.
+    position: u64,
+    nonce: Nonce,
+    /// The sender of its latest LOCK or EXTEND.
+    process: ProcessId,
+    #[serde(deserialize_with = "shared_owner")]
+    owner: Arc<Owner>,
+    duration_ms: u64,
+    /// Moves with every LOCK of the nonce; the position does not.
+    asked_at: ClusterTime,
+}
+
+/// A time, and the position of the acquisition to which something happens then.
+type When = (ClusterTime, u64);
+
+/// The key of each lease and waiter.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Index {
+    /// The ends of the leases.
+    leases: BTreeMap<When, Key>,
+    /// The deadlines of all waiters that have one.
+    deadlines: BTreeMap<When, Key>,
+    /// The positions of the waiters of each process that has any.
+    processes: BTreeMap<ProcessId, BTreeMap<u64, Key>>,
+}
+
+/// An entry for each nonce that holds, waits or has ended lately.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Nonces {
+    known: BTreeMap<Nonce, Known>,
+    /// The ended nonces, the oldest first.
+    ended: VecDeque<(ClusterTime, Nonce)>,
+    /// The time of the last withdrawal that exceeded the capacity.
+    floor: Option<ClusterTime>,
+}

@@ -26,7 +26,6 @@ mod options;
 mod peers;
 #[cfg(test)]
 pub(crate) mod tests;
-mod ticks;
 mod timers;
 mod transfers;
 mod wire;

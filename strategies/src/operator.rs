@@ -4,7 +4,12 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use crate::{error::Error, limits::PAGE_MAX, lock::Inspection, options::check_option};
+use crate::{
+    error::Error,
+    limits::PAGE_MAX,
+    lock::{Inspection, Owner},
+    options::{check_option, check_text},
+};
 
 const PAGE_DEFAULT: usize = 100;
 
@@ -155,10 +160,13 @@ pub trait Operator: Send + Sync {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListOptions {
-    pub(crate) prefix: Arc<str>,
-    pub(crate) limit: usize,
-    pub(crate) after: Option<Cursor>,
+    prefix: Arc<str>,
+    limit: usize,
+    after: Option<Cursor>,
 }
+
+/// The prefix, the limit and the text of the cursor.
+type CheckedOptions = (Arc<str>, usize, Option<Arc<str>>);
 
 impl Default for ListOptions {
     /// The first page of all keys, of 100 entries.
@@ -205,6 +213,12 @@ impl ListOptions {
         self.after.as_ref()
     }
 
+    /// The values of the options, once they are checked.
+    pub(crate) fn into_checked(self) -> Result<CheckedOptions, Error> {
+        self.check()?;
+        Ok((self.prefix, self.limit, self.after.map(|cursor| cursor.0)))
+    }
+
     /// The check that every [`Operator`] makes, before any I/O.
     ///
     /// # Errors
@@ -218,7 +232,7 @@ impl ListOptions {
 
 /// The position at which a page ended. Only the strategy that made the cursor can read it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cursor(pub(crate) Arc<str>);
+pub struct Cursor(Arc<str>);
 
 impl Cursor {
     /// Creates a cursor. Only strategies call this: users receive cursors.
@@ -264,4 +278,33 @@ pub enum ForcedUnlock {
     NotHeld,
     /// A grant with another token than the given one holds the key. Nothing changed.
     OtherToken(Inspection),
+}
+
+/// Checks the reason of a force-unlock, before any I/O.
+///
+/// ```
+/// use gaggle_strategies::implement::check_reason;
+///
+/// assert!(check_reason("ticket 7: the job hangs").is_ok());
+/// assert!(check_reason(&"x".repeat(257)).is_err());
+/// ```
+///
+/// # Errors
+///
+/// [`Error::InvalidOptions`] naming `reason`, above 256 bytes.
+pub fn check_reason(reason: &str) -> Result<(), Error> {
+    check_text("reason", reason)
+}
+
+/// The note for the holder whose lock was ended `by` another process, for
+/// [`LossRegistry::report`](crate::implement::LossRegistry::report).
+#[must_use]
+pub fn forced_note(by: &Owner, reason: &str) -> Arc<str> {
+    format!("{by}: {reason}").into()
+}
+
+/// Logs a force-unlock where it was requested, at WARN. One event has one text.
+pub fn log_forced(key: &str, ended: &Inspection, by: &Owner, reason: &str) {
+    let (token, holder) = (ended.fencing_token, &ended.owner);
+    tracing::warn!(key, token, %holder, %by, reason, "lock force-unlocked");
 }

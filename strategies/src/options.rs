@@ -8,7 +8,6 @@ use crate::{
     defaults,
     error::Error,
     limits::{DURATION_MAX, DURATION_MIN, KEY_BYTES_MAX, LABEL_BYTES_MAX, MAX_WAIT_MAX},
-    max_wait::MaxWait,
 };
 
 /// The lease, wait and label of a lock request.
@@ -93,6 +92,29 @@ impl LockOptions {
             check_span("max_wait", wait, Duration::ZERO, MAX_WAIT_MAX)?;
         }
         check_text("label", self.label.as_deref().unwrap_or_default())
+    }
+}
+
+/// How long `lock` waits for a key that another acquisition holds.
+///
+/// ```
+/// use gaggle_strategies::{LockOptions, MaxWait};
+///
+/// let options = LockOptions::default().max_wait(MaxWait::Forever);
+/// assert_eq!(options.get_max_wait(), MaxWait::Forever);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MaxWait {
+    /// Waits at most this long, 0 to 24 h; zero is one attempt.
+    AtMost(Duration),
+    /// Waits until the key is granted or the strategy closed. A refusal or a limit ends the call as
+    /// well. An outage is logged and does not end it, even if only an operator can end the outage.
+    Forever,
+}
+
+impl From<Duration> for MaxWait {
+    fn from(wait: Duration) -> Self {
+        Self::AtMost(wait)
     }
 }
 

@@ -8,7 +8,7 @@ use crate::{
     client::Remote,
     error::Error,
     member::{Backend, Member, MemberOptions, Policy},
-    status::{MemberSizes, MemberStatus},
+    status::MemberSizes,
 };
 
 /// The plain Raft strategy: the same group, member and table as [`Gaggle`](crate::Gaggle), but the
@@ -63,12 +63,6 @@ impl Raft {
 
     pub(crate) fn of(member: Member) -> Self {
         Self { member }
-    }
-
-    /// The state of the group, as far as this member knows it.
-    #[must_use]
-    pub fn status(&self) -> MemberStatus {
-        self.member.group_status().unwrap_or_default()
     }
 
     /// How much this member remembers: its table, its log, its pending requests.

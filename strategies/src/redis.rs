@@ -29,7 +29,7 @@ use std::sync::Arc;
 
 pub use self::{
     backend::Backend,
-    connect::{Dial, Dialed, Dialing, Stream},
+    connect::{Dial, DialFuture, ServerStream, Stream},
     options::{Queue, RedisOptions},
 };
 use crate::{

@@ -39,7 +39,7 @@ async fn cluster(hub: &Hub) -> Vec<(NodeName, Gaggle)> {
     for (_, member) in &members {
         member.ready().await.unwrap();
     }
-    members.sort_by_key(|(_, member)| !member.status().leads);
+    members.sort_by_key(|(_, member)| !member.group_status().unwrap().leads);
     members
 }
 
@@ -82,7 +82,7 @@ async fn closing_leader_transfers_leadership() {
     members[0].1.close().await;
     assert!(began.elapsed() < ms(200), "no request was pending: {:?}", began.elapsed());
     sleep(ms(30)).await;
-    assert!(members[1..].iter().any(|(_, member)| member.status().leads), "before any timeout");
+    assert!(members[1..].iter().any(|(_, member)| member.group_status().unwrap().leads), "before any timeout");
 }
 
 /// Another process of its name must wait 300 ms for a reply of it if it may still run.
@@ -136,7 +136,7 @@ async fn locks_of_a_lost_group_are_lost_everywhere() {
     assert!(members[0].1.inspect("unread").await.unwrap().is_some(), "granted, and not taken");
 
     // More than half of the members lose the memory.
-    let former = survivor.status().group;
+    let former = survivor.group_status().unwrap().group;
     let lost: Vec<NodeName> = members.iter().map(|(name, _)| name.clone()).collect();
     drop(members);
     sleep(ms(100)).await;
@@ -151,17 +151,17 @@ async fn locks_of_a_lost_group_are_lost_everywhere() {
             }
         });
     }
-    while survivor.status().group == former {
+    while survivor.group_status().unwrap().group == former {
         sleep(ms(1)).await;
     }
-    assert_eq!(survivor.status().group, None, "it is in no group for a moment");
+    assert_eq!(survivor.group_status().unwrap().group, None, "it is in no group for a moment");
     let between = survivor.watch(&between);
     sleep(ms(1)).await;
     assert!(between.is_lost());
     for member in &restarted {
         member.ready().await.unwrap();
     }
-    assert!(survivor.status().group.is_some_and(|group| Some(group) != former), "a new group");
+    assert!(survivor.group_status().unwrap().group.is_some_and(|group| Some(group) != former), "a new group");
     for key in ["adopted", "unwatched", "unread"] {
         let _ = restarted[0].lock(key, LockOptions::default().duration(ms(600_000))).await.unwrap();
     }

@@ -14,7 +14,7 @@ use gaggle_strategies::{
     client::Client,
     clock::{Clock, TokioClock},
     lock::Owner,
-    redis::{Backend, Dial, Dialing, Stream},
+    redis::{Backend, Dial, DialFuture, Stream},
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf},
@@ -59,7 +59,7 @@ struct HostileDial {
 }
 
 impl Dial for HostileDial {
-    fn dial(&mut self) -> Vec<Dialing> {
+    fn dial(&mut self) -> Vec<DialFuture> {
         let (inner, mut bytes) = (self.server.connect(), std::mem::take(&mut self.bytes));
         let sound = match bytes.is_empty() {
             true => usize::MAX,

@@ -11,7 +11,7 @@ use gaggle_strategies::{
     client::Client,
     clock::Clock,
     lock::Owner,
-    redis::{self, Dial, Dialing, Stream},
+    redis::{self, Dial, DialFuture, Stream},
 };
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex},
@@ -154,12 +154,12 @@ impl State {
 struct DuplexDial(Arc<SimulatedRedis>);
 
 impl Dial for DuplexDial {
-    fn dial(&mut self) -> Vec<Dialing> {
+    fn dial(&mut self) -> Vec<DialFuture> {
         if self.0.state().is_down {
             return vec![Box::pin(async { Err(io::ErrorKind::ConnectionRefused.into()) })];
         }
         let stream = self.0.connect();
-        let way: Dialing = Box::pin(async { Ok((Box::new(stream) as Box<dyn Stream>, None)) });
+        let way: DialFuture = Box::pin(async { Ok((Box::new(stream) as Box<dyn Stream>, None)) });
         vec![way]
     }
 

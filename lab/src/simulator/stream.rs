@@ -10,7 +10,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use gaggle_strategies::redis::{Dial, Dialing, Stream};
+use gaggle_strategies::redis::{Dial, DialFuture, Stream};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::redis_server::ConnectionId;
@@ -129,14 +129,14 @@ impl Streams {
 pub(super) struct SimDial(pub(super) Arc<Link>);
 
 impl Dial for SimDial {
-    fn dial(&mut self) -> Vec<Dialing> {
+    fn dial(&mut self) -> Vec<DialFuture> {
         let mut streams = self.0.streams();
         streams.latest += 1;
         let connection = streams.latest;
         streams.arrived.insert(connection, VecDeque::new());
         streams.sent.push((connection, Sent::Open));
         let stream = SimStream { link: self.0.clone(), connection };
-        let way: Dialing = Box::pin(async move {
+        let way: DialFuture = Box::pin(async move {
             let accepted = poll_fn(|_| {
                 let mut streams = stream.link.streams();
                 match streams.front(connection) {

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use super::messages::{Command, Copies, Event};
+use super::commands::{Command, Copies, Event};
 use crate::{
     capabilities::Capabilities,
     clock::Instant,
@@ -30,15 +30,15 @@ use crate::{
 ///    may come without a `Down` before it, as after a change of leader.
 /// 2. When a connection is lost, each request without a reply that was submitted on it is reported
 ///    by one [`Event::Failed`]. The `Down` or `Reconnecting` of that loss comes after. Its
-///    [`Fate`](super::messages::Fate) is `Unsent` only if no byte of it can have left. A backend
+///    [`Fate`](super::commands::Fate) is `Unsent` only if no byte of it can have left. A backend
 ///    whose profile has [`resend`](Profile::resend) may lose requests without an event: the core
 ///    retransmits them.
 /// 3. No reply to a request of an earlier connection follows the next `Up`. The core then submits
 ///    again all pending requests: unlocks and withdrawals first, then locks in the order of their
 ///    calls.
 /// 4. `Up` says what may have been lost since the last one. After
-///    [`MissedEvents`](super::messages::ServerState::MissedEvents) the core checks every waiter and
-///    every held lock; after [`Replaced`](super::messages::ServerState::Replaced) every lock is
+///    [`MissedEvents`](super::commands::ServerState::MissedEvents) the core checks every waiter and
+///    every held lock; after [`Replaced`](super::commands::ServerState::Replaced) every lock is
 ///    lost, and every wait starts again.
 /// 5. Events of one acquisition come in the order in which they happened on the granting side.
 ///    Events and replies may arrive by separate queues whose order is unknown. A backend then

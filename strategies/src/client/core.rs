@@ -1,6 +1,5 @@
 //! The pure state machine of every call: pending requests and held locks.
 
-mod check;
 mod events;
 mod held;
 mod pending;
@@ -19,7 +18,8 @@ use self::{
 };
 use super::{
     backend::{Cause, Profile},
-    messages::{Call, CallId, Command, Copies, Output, Query, Reply, RequestId},
+    calls::{Call, CallId, Output, Query, Reply, RequestId},
+    commands::{Command, Copies},
 };
 use crate::{
     clock::Instant,

@@ -16,9 +16,10 @@ use tokio::sync::{oneshot, watch};
 use super::{
     backend::{Backend, Failure},
     busy_poll::BusyPoll,
+    calls::{Call, CallId, Output, Reply},
+    commands::Event,
     core::{Core, earlier},
     mailbox::{Mail, Receiver},
-    messages::{Call, CallId, Event, Output, Reply},
 };
 use crate::{
     clock::{Clock, Instant},

@@ -18,16 +18,16 @@ use tokio::{runtime::Handle, sync::watch};
 
 use super::{
     backend::{Backend, Failure, Profile},
+    calls::{Call, CallId, Query, Reply},
     core::REQUESTS,
     driver::{Driver, Shared},
     mailbox::{Full, Mail, Sender, mailbox},
-    messages::{Call, CallId, Query, Reply},
     turns::Turns,
 };
 use crate::{
     capabilities::Capabilities,
     clock::{Clock, Instant},
-    deadline::{extended, not_held},
+    deadline::{extended, not_held, whole_ms},
     error::{Error, UnavailableKind},
     fork::unshared_random,
     limits::DURATION_MIN,
@@ -37,7 +37,6 @@ use crate::{
     random::Random,
     status::MemberStatus,
     sync::AtomicBool,
-    wait::whole_ms,
 };
 
 /// The handle of a driver. Dropping it ends the driver once everything is sent, or after a request

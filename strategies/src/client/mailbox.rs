@@ -10,7 +10,7 @@ use std::{
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::messages::{Call, CallId, Reply};
+use super::calls::{Call, CallId, Reply};
 
 /// A message of the handle.
 #[derive(Debug)]
@@ -140,7 +140,7 @@ impl Drop for Receiver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::messages::RequestId;
+    use crate::client::calls::RequestId;
 
     fn mail() -> Mail {
         Mail { call: Call::Withdraw(RequestId::Query(1)), reply: None }

@@ -15,10 +15,8 @@ use std::{sync::Arc, time::Duration};
 use super::{
     Core, Delivery,
     backend::{Cause, Profile},
-    messages::{
-        Call, CallId, Command, Copies, Event, Fate, LockCall, Output, Query, Reply, RequestId,
-        ServerState, Until,
-    },
+    calls::{Call, CallId, LockCall, Output, Query, Reply, RequestId, Until},
+    commands::{Command, Copies, Event, Fate, ServerState},
 };
 use crate::{
     capabilities::Capabilities,

@@ -8,17 +8,19 @@ use std::{
 
 use tokio::sync::Notify;
 
-use super::shard::{Access, Shards, Waiter, instant, stamp};
+use super::{
+    Access, Shards, Waiter,
+    shard::{instant, stamp},
+};
 use crate::{
     clock::Instant,
-    deadline::{extended_deadline, granted_deadline},
+    deadline::{extended_deadline, granted_deadline, lasts, wait_until, whole_ms},
     error::Error,
     lock::{Lock, Nonce, Owner},
     lock_table::{
         ClusterTime, Command, Effect, Grant, LockRequest, ProcessId, Refusal, Seen, Wait,
     },
     options::LockOptions,
-    wait::{lasts, wait_until, whole_ms},
 };
 
 /// How long a waiter behind the head sleeps at least. It wakes in case the head's future is alive

@@ -28,9 +28,8 @@ use crate::{
     lock::{Lock, LossCause, Nonce},
     lock_table::Sizes,
     losses::LossRegistry,
-    max_wait::MaxWait,
     mutex::KeyedMutex,
-    options::LockOptions,
+    options::{LockOptions, MaxWait},
     sync::{explore, switch},
 };
 

@@ -9,9 +9,11 @@ use super::{
 };
 use crate::{
     error::Error,
-    forced::{check_reason, forced_note, log_forced},
     lock_table::Command,
-    operator::{Cursor, Entry, ForcedUnlock, ListOptions, Operator, Page},
+    operator::{
+        Cursor, Entry, ForcedUnlock, ListOptions, Operator, Page, check_reason, forced_note,
+        log_forced,
+    },
     options::check_key,
 };
 
@@ -19,10 +21,8 @@ use crate::{
 impl Operator for Local {
     /// The key after which a page continues names its shard.
     async fn list(&self, options: ListOptions) -> Result<Page, Error> {
-        options.check()?;
+        let (prefix, limit, mut after) = options.into_checked()?;
         consume_budget().await;
-        let ListOptions { prefix, limit, after } = options;
-        let mut after = after.map(|cursor| cursor.0);
         let mut entries: Vec<Entry> = Vec::new();
         for index in after.as_deref().map_or(0, shard_of)..SHARDS {
             let mut access = self.shards.open(index)?;
@@ -36,7 +36,7 @@ impl Operator for Local {
             let is_full = entries.len() == limit && index + 1 < SHARDS;
             let next = next.or_else(|| Some(entries.last().filter(|_| is_full)?.key.clone()));
             if next.is_some() {
-                return Ok(Page { entries, unreadable: Vec::new(), next: next.map(Cursor) });
+                return Ok(Page { entries, unreadable: Vec::new(), next: next.map(Cursor::new) });
             }
         }
         Ok(Page { entries, unreadable: Vec::new(), next: None })

@@ -8,33 +8,22 @@ use std::{
 };
 
 use smallvec::SmallVec;
-use tokio::sync::Notify;
 
+use super::{Access, Notifications, Shard, Shards};
 use crate::{
     clock::{Clock, Instant},
-    deadline::{Drift, not_held},
+    deadline::{Drift, not_held, whole_ms},
     error::Error,
     lock::{Lock, LossCause, Nonce, Owner},
     lock_table::{
-        ClusterTime, Command, Effect, Grant, LockTable, PriorState, ProcessId, TableConfig,
-        key_digest,
+        ClusterTime, Command, Effect, LockTable, PriorState, ProcessId, TableConfig, key_digest,
     },
     losses::LossRegistry,
-    sync::{Mutex, MutexGuard},
-    wait::whole_ms,
+    sync::Mutex,
 };
 
 /// More shards gained nothing on machines of few cores.
 pub(super) const SHARDS: usize = 16;
-
-/// All shards of a table.
-#[derive(Debug)]
-pub(super) struct Shards {
-    pub(super) clock: Arc<dyn Clock>,
-    pub(super) drift: Drift,
-    pub(super) losses: LossRegistry,
-    shards: Box<[Mutex<Shard>]>,
-}
 
 impl Shards {
     /// Each shard has a part of the limits on keys and nonces.
@@ -104,36 +93,6 @@ impl Shards {
 pub(super) fn shard_of(key: &str) -> usize {
     let mixed = key_digest(key).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     usize::try_from(mixed % SHARDS as u64).expect("a small number")
-}
-
-/// A shard: the lock table and the waiters of its keys.
-#[derive(Debug)]
-pub(super) struct Shard {
-    pub(super) table: LockTable,
-    /// Calls that wait, or have not returned their lock yet.
-    pub(super) waiters: BTreeMap<Nonce, Waiter>,
-    /// The owner of locks without a label. Each shard has its own, so that threads do not contend
-    /// for one reference count.
-    pub(super) owner: Arc<Owner>,
-    closed: bool,
-}
-
-/// A waiting call.
-#[derive(Debug)]
-pub(super) struct Waiter {
-    pub(super) notify: Arc<Notify>,
-    /// When the call checks the table without a notification.
-    pub(super) look_at: Instant,
-    pub(super) grant: Option<Grant>,
-}
-
-/// A locked shard, and the time. The clock and subscribers of log events, which are called with the
-/// mutex held, must not call this table.
-pub(super) struct Access<'a> {
-    // Dropped in this order: the mutex is released before a waker runs, also in a panic.
-    pub(super) shard: MutexGuard<'a, Shard>,
-    pub(super) now: Instant,
-    notifications: Notifications<'a>,
 }
 
 impl Access<'_> {
@@ -211,14 +170,6 @@ impl Access<'_> {
             self.notifications.woken.push(head.notify.clone());
         }
     }
-}
-
-/// Losses and wake-ups, delivered on drop: wakers run foreign code, which may call the table.
-struct Notifications<'a> {
-    losses: &'a LossRegistry,
-    woken: SmallVec<[Arc<Notify>; 2]>,
-    /// The lost locks, each with its cause, and the process and reason of a force-unlock.
-    lost: Vec<(Lock, LossCause, Option<Arc<str>>)>,
 }
 
 impl Drop for Notifications<'_> {

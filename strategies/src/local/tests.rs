@@ -17,9 +17,8 @@ use crate::{
     local::Local,
     lock::{Inspection, Lock, LossCause, Nonce},
     lock_table::{Known, Sizes, TableConfig},
-    max_wait::MaxWait,
     mutex::KeyedMutex,
-    options::LockOptions,
+    options::{LockOptions, MaxWait},
 };
 
 const fn ms(ms: u64) -> Duration {

@@ -3,12 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::{
-    acquisition::Acquisition,
+    Acquisition, Index, LockTable, Row,
     config::{FIRST_TOKEN_MAX, TIME_MAX},
-    index::Index,
     nonces::Known,
-    row::Row,
-    table::LockTable,
 };
 use crate::lock::Nonce;
 
@@ -40,7 +37,7 @@ impl LockTable {
         require(self.last_position <= COUNTER_MAX, "last position out of range")?;
         require(self.now <= TIME_MAX, "time out of range")?;
         require(self.nonces.floor.is_none_or(|floor| floor <= self.now), "floor after now")?;
-        let mut seen = Seen::default();
+        let mut seen = Acquisitions::default();
         for row in self.rows.values() {
             self.verify_row(row, &mut seen)?;
         }
@@ -55,7 +52,7 @@ impl LockTable {
         require(self.rows.len() as u64 <= self.config.keys_max, "more keys than the limit")
     }
 
-    fn verify_row(&self, row: &Row, seen: &mut Seen) -> Result<(), &'static str> {
+    fn verify_row(&self, row: &Row, seen: &mut Acquisitions) -> Result<(), &'static str> {
         let (holder, queue) = (&row.holder, &row.queue);
         require(holder.token >= self.config.first_token, "token before the first")?;
         require(holder.token <= self.last_token, "token that was never granted")?;
@@ -79,7 +76,7 @@ impl LockTable {
         &self,
         acquisition: &Acquisition,
         known: Known,
-        seen: &mut Seen,
+        seen: &mut Acquisitions,
     ) -> Result<(), &'static str> {
         let Acquisition { position, nonce, .. } = *acquisition;
         require(position <= self.last_position, "position that was never given")?;
@@ -93,7 +90,7 @@ impl LockTable {
 
 /// The acquisitions that were verified before.
 #[derive(Default)]
-struct Seen {
+struct Acquisitions {
     positions: BTreeSet<u64>,
     nonces: BTreeSet<Nonce>,
 }

@@ -214,6 +214,17 @@ pub enum Bound {
     Nonces,
 }
 
+impl Bound {
+    /// The name in [`Error::Limit`](crate::Error::Limit).
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::WaitersPerKey => "waiters per key",
+            Self::Keys => "keys held",
+            Self::Nonces => "nonces remembered",
+        }
+    }
+}
+
 /// The state of a nonce when an UNLOCK arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PriorState {
@@ -250,5 +261,11 @@ mod tests {
         let (early, late) = (ClusterTime(3), ClusterTime(10));
         assert_eq!((late.since(early), early.since(late), late.since(late)), (7, 0, 0));
         assert_eq!(ClusterTime(u64::MAX).after(1), ClusterTime(u64::MAX));
+    }
+
+    #[test]
+    fn bounds_are_named_in_the_plural() {
+        let names = [Bound::WaitersPerKey, Bound::Keys, Bound::Nonces].map(Bound::name);
+        assert_eq!(names, ["waiters per key", "keys held", "nonces remembered"]);
     }
 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::command::ClusterTime;
-use crate::{defaults, wait::whole_ms};
+use crate::{deadline::whole_ms, defaults};
 
 /// More than the 100,000 that the table is measured at, and about 47 MB; 37 MB if none times out.
 const WAITERS_PER_KEY_MAX: u64 = 131_072;

@@ -3,25 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::{
-    acquisition::Waiter,
+    Index, Row, Waiter, When,
     command::{ClusterTime, ProcessId},
     key::Key,
-    row::Row,
 };
-
-/// A time, and the position of the acquisition to which something happens then.
-type When = (ClusterTime, u64);
-
-/// The key of each lease and waiter.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Index {
-    /// The ends of the leases.
-    pub(super) leases: BTreeMap<When, Key>,
-    /// The deadlines of all waiters that have one.
-    pub(super) deadlines: BTreeMap<When, Key>,
-    /// The positions of the waiters of each process that has any.
-    pub(super) processes: BTreeMap<ProcessId, BTreeMap<u64, Key>>,
-}
 
 impl Index {
     /// Adds the lease of a row.

@@ -1,24 +1,15 @@
 //! The nonces that hold, wait, or ended lately.
 
-use std::collections::{BTreeMap, VecDeque};
-
-use super::command::{ClusterTime, Seen};
+use super::{
+    Nonces,
+    command::{ClusterTime, Seen},
+};
 use crate::lock::Nonce;
 
 /// How many nonces one step forgets at most. A step after a long silence may find the whole memory
 /// outdated, and forgetting two million at once would take longer than an election timeout. Each
 /// step remembers fewer than this on average, so the memory does shrink.
 pub const FORGOTTEN_PER_STEP: usize = 1024;
-
-/// An entry for each nonce that holds, waits or has ended lately.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Nonces {
-    known: BTreeMap<Nonce, Known>,
-    /// The ended nonces, the oldest first.
-    ended: VecDeque<(ClusterTime, Nonce)>,
-    /// The time of the last withdrawal that exceeded the capacity.
-    pub(super) floor: Option<ClusterTime>,
-}
 
 /// A table's knowledge of a nonce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

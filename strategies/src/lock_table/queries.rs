@@ -3,13 +3,13 @@
 use std::{ops::Bound, sync::Arc, time::Duration};
 
 use super::{
+    LockTable, Row,
     command::{ClusterTime, Grant, ProcessId},
     config::TableConfig,
     index::first,
     key::Key,
     nonces::Known,
-    row::Row,
-    table::{LockTable, Sizes},
+    table::Sizes,
 };
 use crate::lock::{Inspection, Nonce};
 

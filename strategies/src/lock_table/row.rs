@@ -1,33 +1,13 @@
-//! The row of a key that is held: its holder and its queue.
-
-use std::collections::BTreeMap;
-
-use serde::{Deserialize, Serialize};
+//! The row of a key that is held: its holder, and the waiters in its queue.
 
 use super::{
-    acquisition::{Acquisition, Waiter},
-    command::{ClusterTime, Grant},
+    Acquisition, Holder, Row,
+    command::{ClusterTime, Grant, LockRequest, Wait},
     key::Key,
 };
-use crate::lock::Nonce;
+use crate::{limits::DURATION_MAX, lock::Nonce};
 
-/// The row of a held key. A key without a holder has no row, and so no waiters.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Row {
-    pub(super) holder: Hold,
-    /// The waiters by their positions, which is the order of arrival.
-    pub(super) queue: BTreeMap<u64, Waiter>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Hold {
-    pub(super) acquisition: Acquisition,
-    pub(super) token: u64,
-    pub(super) granted_at: ClusterTime,
-    pub(super) expires_at: ClusterTime,
-}
-
-impl Hold {
+impl Holder {
     pub(super) fn new(acquisition: Acquisition, token: u64, now: ClusterTime) -> Self {
         let expires_at = now.after(acquisition.duration_ms);
         Self { acquisition, token, granted_at: now, expires_at }
@@ -40,7 +20,7 @@ impl Row {
     }
 
     pub(super) fn grant(&self, key: &Key) -> Grant {
-        let Hold { acquisition, token, granted_at, expires_at } = &self.holder;
+        let Holder { acquisition, token, granted_at, expires_at } = &self.holder;
         Grant {
             key: key.text.clone(),
             nonce: acquisition.nonce,
@@ -51,4 +31,44 @@ impl Row {
             expires_at: *expires_at,
         }
     }
+}
+
+impl Acquisition {
+    pub(super) fn new(position: u64, request: &LockRequest, now: ClusterTime) -> Self {
+        Self {
+            position,
+            nonce: request.nonce,
+            process: request.process,
+            owner: request.owner.clone(),
+            duration_ms: lease_ms(request.duration_ms),
+            asked_at: now,
+        }
+    }
+
+    /// Takes another LOCK of the nonce.
+    pub(super) fn repeat(&mut self, request: &LockRequest, now: ClusterTime) {
+        (self.process, self.asked_at) = (request.process, now);
+    }
+}
+
+impl Wait {
+    /// Whether a LOCK that finds the key held is refused.
+    pub(super) const fn is_none(self) -> bool {
+        matches!(self, Self::No | Self::Ms(0))
+    }
+
+    /// When a waiter whose LOCK is stamped `now` is dead.
+    pub(super) const fn deadline(self, now: ClusterTime) -> Option<ClusterTime> {
+        match self {
+            Self::No => Some(now),
+            Self::Ms(ms) => Some(now.after(ms)),
+            Self::Forever => None,
+        }
+    }
+}
+
+/// A lease within its limits. A lease of nothing would end at its own stamp, and one without end
+/// would make a lost unlock last indefinitely.
+pub(super) fn lease_ms(requested: u64) -> u64 {
+    requested.clamp(1, DURATION_MAX.as_secs() * 1000)
 }

@@ -5,15 +5,8 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    acquisition::Waiter,
-    check::require,
-    command::ClusterTime,
-    config::TableConfig,
-    index::Index,
-    key::Key,
-    nonces::{Known, Nonces},
-    row::{Hold, Row},
-    table::LockTable,
+    Holder, Index, LockTable, Nonces, Row, Waiter, check::require, command::ClusterTime,
+    config::TableConfig, key::Key, nonces::Known,
 };
 use crate::lock::Nonce;
 
@@ -44,7 +37,7 @@ struct Image {
     last_token: u64,
     last_position: u64,
     floor: Option<ClusterTime>,
-    rows: Vec<(Arc<str>, Hold, Vec<Waiter>)>,
+    rows: Vec<(Arc<str>, Holder, Vec<Waiter>)>,
     /// The oldest first.
     ended: Vec<(ClusterTime, Nonce)>,
 }
@@ -103,7 +96,7 @@ impl LockTable {
     fn restore_row(
         &mut self,
         key: Key,
-        holder: Hold,
+        holder: Holder,
         queue: Vec<Waiter>,
     ) -> Result<(), &'static str> {
         let last = self.rows.last_key_value();

@@ -6,31 +6,14 @@ use std::{
 };
 
 use super::{
-    acquisition::{Acquisition, Waiter, lease_ms},
+    Acquisition, Holder, Index, LockTable, Nonces, Row, Waiter,
     command::{Bound, ClusterTime, Command, Effect, LockRequest, PriorState, ProcessId, Refusal},
     config::{FIRST_TOKEN_MAX, TIME_MAX, TableConfig},
-    index::Index,
     key::Key,
-    nonces::{Known, Nonces},
-    row::{Hold, Row},
+    nonces::Known,
+    row::lease_ms,
 };
 use crate::lock::Nonce;
-
-/// Holders, waiters, and the nonces that ended lately: a pure state machine.
-///
-/// The [module](super) describes one step. A step costs O(log n) in the mean of many, with a share
-/// in what it ends; each waiter and each lease is ended once.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LockTable {
-    pub(super) config: TableConfig,
-    pub(super) now: ClusterTime,
-    pub(super) last_token: u64,
-    /// The position that the last accepted LOCK took.
-    pub(super) last_position: u64,
-    pub(super) rows: BTreeMap<Key, Row>,
-    pub(super) nonces: Nonces,
-    pub(super) index: Index,
-}
 
 /// How much a table holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -118,7 +101,7 @@ impl LockTable {
             Entry::Vacant(vacant) => {
                 check_limit(keys, config.keys_max, Bound::Keys)?;
                 self.last_token += 1;
-                let holder = Hold::new(acquisition, self.last_token, now);
+                let holder = Holder::new(acquisition, self.last_token, now);
                 let row = Row { holder, queue: BTreeMap::new() };
                 let granted = Effect::Granted(row.grant(vacant.key()));
                 self.index.add_lease(vacant.key(), &row);
@@ -217,7 +200,7 @@ impl LockTable {
 
     fn end_expired_leases(&mut self, effects: &mut Vec<Effect>) {
         while let Some(key) = self.index.expired_lease(self.now) {
-            let Hold { acquisition, token, .. } = &self.rows.get(&key).expect(HELD).holder;
+            let Holder { acquisition, token, .. } = &self.rows.get(&key).expect(HELD).holder;
             let Acquisition { nonce, process, .. } = *acquisition;
             let (text, token) = (key.text.clone(), *token);
             self.nonces.end(nonce, self.now);
@@ -237,7 +220,7 @@ impl LockTable {
         };
         self.index.remove_waiter(&waiter);
         self.last_token += 1;
-        row.holder = Hold::new(waiter.acquisition, self.last_token, self.now);
+        row.holder = Holder::new(waiter.acquisition, self.last_token, self.now);
         self.index.add_lease(key, row);
         effects.push(Effect::Granted(row.grant(key)));
         self.nonces.set(row.holder.acquisition.nonce, Known::Holds);

@@ -12,14 +12,14 @@ use gaggle_channels::{Channel, Received};
 use super::{
     node::{Frame, Node},
     options::{MemberOptions, RunOptions},
-    ticks::Ticks,
+    timers::Ticks,
 };
 use crate::{
     capabilities::{Capabilities, Exclusion, Order, Survives},
     client::{
         self,
         backend::{Failure, Profile},
-        messages::{Command, Copies, Event},
+        commands::{Command, Copies, Event},
     },
     clock::{Clock, Instant},
     deadline::Drift,

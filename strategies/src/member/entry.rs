@@ -16,7 +16,7 @@ const BATCH_BYTES: usize = 1024;
 
 /// Commands that a leader took in one turn, in order, with its stamp. Never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Stamped {
+pub(super) struct CommandEntry {
     pub(super) stamp: ClusterTime,
     pub(super) commands: Vec<Command>,
 }
@@ -29,7 +29,7 @@ pub(super) struct Batch {
     bytes: Vec<u8>,
 }
 
-impl Stamped {
+impl CommandEntry {
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let (stamp, mut rest) = postcard::take_from_bytes(bytes).ok()?;
         // Hardly a command is shorter than 24 bytes.
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
     use crate::{lock_table::ProcessId, member::wire::encode};
 
-    impl Stamped {
+    impl CommandEntry {
         pub(in crate::member) fn encode(&self) -> Vec<u8> {
             let (first, others) = self.commands.split_first().expect("it is never empty");
             let mut batch = Batch::new(self.stamp, first);
@@ -107,7 +107,7 @@ mod tests {
 
     fn of(commands: usize) -> Vec<u8> {
         let commands = (0..commands as u64).map(drop_waiters).collect();
-        Stamped { stamp: ClusterTime(7), commands }.encode()
+        CommandEntry { stamp: ClusterTime(7), commands }.encode()
     }
 
     #[test]
@@ -119,15 +119,15 @@ mod tests {
     #[test]
     fn entry_holds_a_bounded_number_of_commands() {
         for count in [1, 2, COMMANDS_MAX] {
-            let commands = Stamped::decode(&of(count)).unwrap().commands;
+            let commands = CommandEntry::decode(&of(count)).unwrap().commands;
             assert_eq!(commands, (0..count as u64).map(drop_waiters).collect::<Vec<_>>());
         }
         let mut many = of(COMMANDS_MAX);
         encode_onto(&mut many, &drop_waiters(0));
-        assert_eq!(Stamped::decode(&many), None);
+        assert_eq!(CommandEntry::decode(&many), None);
         many.truncate(1);
-        assert_eq!(Stamped::decode(&many), None, "a stamp alone");
-        assert_eq!(Stamped::decode(&[]), None);
+        assert_eq!(CommandEntry::decode(&many), None, "a stamp alone");
+        assert_eq!(CommandEntry::decode(&[]), None);
     }
 
     #[test]

@@ -22,7 +22,7 @@ use raft::{
 
 pub use self::view::{GroupView, LogEntry};
 pub(super) use self::{apply::Output, validate::Invalid};
-use self::{apply::Restored, leader_clock::LeaderClock};
+use self::{apply::SnapshotContent, leader_clock::LeaderClock};
 use super::{
     entry::MemberChange,
     log_store::VolatileLog,
@@ -63,7 +63,7 @@ pub struct Group {
     /// Since when each peer has not acknowledged a snapshot that was sent whole.
     snapshot_since: BTreeMap<u64, Instant>,
     /// The bytes of the snapshot that was checked last in this turn, and its content.
-    checked: Option<(Bytes, Restored)>,
+    checked: Option<(Bytes, SnapshotContent)>,
 }
 
 impl Group {

@@ -6,7 +6,6 @@ use gaggle_channels::NodeName;
 
 use super::wire::Process;
 use crate::{
-    limits::HOST_BYTES_MAX,
     lock::Owner,
     random::{Ids, mix},
 };
@@ -48,16 +47,12 @@ impl Identity {
 
     /// Adds the address that the process listens on, for diagnostics.
     pub(super) fn listens_on(&mut self, address: SocketAddr) {
-        let host = &mut self.process.host;
-        host.insert_str(0, &format!("{address} on "));
-        host.truncate(host.floor_char_boundary(HOST_BYTES_MAX));
+        self.process.listens_on(address);
     }
 
     /// The wall clock at a tick; the first one is the start of the process.
     pub(super) fn wall_clock(&mut self, nanos: u64) {
-        if self.process.started == 0 {
-            self.process.started = nanos;
-        }
+        self.process.starts_at(nanos);
     }
 
     pub(super) fn ids(&mut self) -> &mut Ids {

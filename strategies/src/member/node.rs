@@ -5,7 +5,6 @@
 //! request of the turn was taken. [`end_turn`](Node::end_turn) ends it. The driver, the tests and
 //! the simulator run exactly this.
 
-mod admission;
 mod duties;
 mod inbound;
 mod leadership;
@@ -31,7 +30,7 @@ use super::{
     wire::{self, Body, MembershipState, RaftMessage, Times},
 };
 use crate::{
-    client::messages::{Event, ServerState},
+    client::commands::{Event, ServerState},
     clock::Instant,
     lock_table::{Effect, ProcessId},
 };

@@ -12,14 +12,13 @@ use super::wire::Times;
 use crate::{
     client::busy_poll::BUSY_POLL_MAX,
     clock::{BootClock, Clock},
-    deadline::Drift,
+    deadline::{Drift, whole_ms},
     defaults,
     error::Error,
     limits::{CLUSTER_NAME_BYTES_MAX, DURATION_MAX, MEMBERS_MAX},
     lock::Owner,
     lock_table::TableConfig,
-    options::check_span,
-    wait::whole_ms,
+    options::{check_option, check_span},
 };
 
 /// The shortest and the longest heartbeat. A process is heard at its ticks, and takes part in a
@@ -205,38 +204,23 @@ impl MemberOptions {
         check_span("outside_max", outside, ms(1), DURATION_MAX)?;
         check_span("request_timeout", self.request_timeout, ms(1), ms(3_600_000))?;
         check_span("busy_poll", self.busy_poll, Duration::ZERO, BUSY_POLL_MAX)?;
-        let names = format!("one of {}", listed(&self.members));
-        let limit = format!("the channel's frame of {frame_limit} bytes");
         let has_name = (1..=CLUSTER_NAME_BYTES_MAX).contains(&cluster);
+        check_option("cluster", has_name, format_args!("{cluster} bytes"), "1 to 64 bytes")?;
+        check_option("members", (1..=MEMBERS_MAX).contains(&count), count, "1 to 31 members")?;
+        let names = format!("one of {}", listed(&self.members));
+        check_option("name", self.members.contains(name), name, names)?;
+        let value = format!("{count}, {bytes} bytes together");
+        let limit = format!("the channel's frame of {frame_limit} bytes");
+        check_option("members", bytes <= frame_limit, value, limit)?;
         let elects = min >= heartbeat.saturating_mul(3) && max >= min.saturating_add(heartbeat);
-        let range = format!("{} to {}", format_duration(min), format_duration(max));
         // The default is not an option that the caller has set: the heartbeat alone is too long.
-        let election = if self.election_timeout == defaults::ELECTION_TIMEOUT {
+        if self.election_timeout == defaults::ELECTION_TIMEOUT {
             let limit = "5ms to 50ms, or more with a longer election_timeout";
-            ("heartbeat", elects, format_duration(heartbeat).to_string(), limit)
-        } else {
-            let limit = "at least three heartbeats, and a span of at least one";
-            ("election_timeout", elects, range, limit)
-        };
-        // A field, whether it keeps to its limit, its value, and the limit.
-        let rules = [
-            ("cluster", has_name, format!("{cluster} bytes"), "1 to 64 bytes"),
-            ("members", (1..=MEMBERS_MAX).contains(&count), count.to_string(), "1 to 31 members"),
-            ("name", self.members.contains(name), name.to_string(), names.as_str()),
-            (
-                "members",
-                bytes <= frame_limit,
-                format!("{count}, {bytes} bytes together"),
-                limit.as_str(),
-            ),
-            election,
-        ];
-        match rules.into_iter().find(|(_, holds, ..)| !holds) {
-            None => Ok(()),
-            Some((field, _, value, limit)) => {
-                Err(Error::InvalidOptions { field, value, limit: limit.to_owned() })
-            }
+            return check_option("heartbeat", elects, format_duration(heartbeat), limit);
         }
+        let range = format!("{} to {}", format_duration(min), format_duration(max));
+        let limit = "at least three heartbeats, and a span of at least one";
+        check_option("election_timeout", elects, range, limit)
     }
 
     /// The times that must be equal at all members.

@@ -5,7 +5,7 @@
 
 mod raft_message;
 
-use std::{borrow::Cow, time::Duration};
+use std::{borrow::Cow, net::SocketAddr, time::Duration};
 
 use bytes::Bytes;
 use humantime::format_duration;
@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 pub(super) use self::raft_message::RaftMessage;
 use crate::{
+    limits::HOST_BYTES_MAX,
     lock_table::{Command, TableConfig},
     printable::Printable,
 };
@@ -109,6 +110,20 @@ pub(super) struct Process {
     /// the host.
     pub(super) host: String,
     pub(super) pid: u32,
+}
+
+impl Process {
+    pub(super) fn listens_on(&mut self, address: SocketAddr) {
+        self.host.insert_str(0, &format!("{address} on "));
+        self.host.truncate(self.host.floor_char_boundary(HOST_BYTES_MAX));
+    }
+
+    /// The wall clock at a tick, of which the first counts.
+    pub(super) fn starts_at(&mut self, nanos: u64) {
+        if self.started == 0 {
+            self.started = nanos;
+        }
+    }
 }
 
 impl std::fmt::Display for Process {

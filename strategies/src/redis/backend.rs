@@ -1,6 +1,5 @@
 //! Redis as the granting side of the client core.
 
-mod profile;
 #[cfg(test)]
 mod tests;
 
@@ -9,22 +8,23 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use redis::{ProtocolVersion, ServerError, Value};
+use redis::{ServerError, Value};
 
 use super::{
-    connect::{self, Connection, Dial, Handshake, NewConnection, PLAIN},
+    connect::{Connection, Dial, Handshake, NewConnection, PLAIN},
     error::{ConnectionError, Refusal, server_reason},
-    options::{Queue, RedisOptions},
-    protocol::{self, Forced, Malformed, Reply},
-    replicas::Unreported,
+    options::RedisOptions,
+    protocol::{self, ForceUnlock, Malformed, Reply},
+    replicas::ReplicaQueue,
     request::{Encoder, Request},
     waiters::Waiters,
 };
 use crate::{
     client::{
         backend::{Backend as ClientBackend, Cause, Failure, Profile},
+        calls::Until,
+        commands::{Command, Copies, Event, Fate},
         earlier,
-        messages::{Command, Copies, Event, Fate, Until},
     },
     clock::{Clock, Instant},
     error::{Error, UnavailableKind},
@@ -41,7 +41,7 @@ pub struct Backend {
     /// The first connection, until a turn takes it.
     first: Option<NewConnection>,
     waiters: Waiters,
-    unreported: Unreported,
+    unreported: ReplicaQueue,
     /// The latest time of the server that any reply has shown, in microseconds.
     seen: u64,
     /// Whether the last change of the connection was for the worse, and logged.
@@ -66,22 +66,13 @@ impl Backend {
         now: Instant,
     ) -> Result<Self, Error> {
         options.check()?;
-        let (info, tls) = options.server.info()?;
+        let (info, _) = options.server.info()?;
         let (dial, scheme) =
-            dial.map_or_else(|| connect::dial_of(&options, &info, tls), |dial| Ok((dial, PLAIN)))?;
+            dial.map_or_else(|| options.server.dial(&options), |dial| Ok((dial, PLAIN)))?;
         let mut ids = Ids::new(seed);
         let encoder = Encoder::new(&options, Nonce::from_u128(ids.next_wide()));
-        let login = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
-        let handshake = Handshake {
-            address: dial.address(),
-            scheme,
-            login: login.set_skip_set_lib_name(),
-            topic: (options.queue == Queue::Fifo).then(|| encoder.topic()),
-            forced: encoder.names.forced(),
-            allow_eviction: options.allow_eviction,
-            waits: options.replicas > 0,
-            key: options.server.is_cluster().then(|| encoder.names.mark()),
-        };
+        let login = info.redis_settings();
+        let handshake = Handshake::new(&options, &encoder, login, dial.address(), scheme);
         let rng = Ids::new(ids.next());
         Ok(Self {
             connection: Connection::new(dial, handshake, options.clone(), rng, now),
@@ -89,7 +80,7 @@ impl Backend {
             waiters: Waiters::new(options.waiter_ttl),
             options,
             encoder,
-            unreported: Unreported::default(),
+            unreported: ReplicaQueue::default(),
             seen: 0,
             is_failing: false,
             is_malformed_logged: false,
@@ -127,7 +118,7 @@ impl Backend {
     fn published(&mut self, payload: &[u8], events: &mut Vec<Event>) {
         if let Some(grant) = protocol::published(payload) {
             events.extend(self.waiters.granted(grant));
-        } else if let Some(Forced { nonce, token, key, note }) = protocol::forced(payload) {
+        } else if let Some(ForceUnlock { nonce, token, key, note }) = protocol::forced(payload) {
             events.push(Event::Lost { nonce, key, token, forced: Some(note) });
         } else if payload != protocol::HELLO.as_bytes() {
             count!("gaggle_frames_dropped_total", "direction" => "incoming");
@@ -287,7 +278,7 @@ impl ClientBackend for Backend {
     type Status = bool;
 
     fn profile(&self) -> Profile {
-        profile::of(&self.options)
+        self.options.profile()
     }
 
     fn poll_arrived(&mut self, context: &mut Context<'_>) -> Poll<()> {

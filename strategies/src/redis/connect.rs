@@ -1,12 +1,11 @@
 //! The connection to a server: found, opened, checked, and opened again whenever it breaks.
 //!
 //! - `connection`: the connection as the backend uses it. `pipeline`: the requests on it.
-//! - `candidates`: how the options find the server: directly, by `sentinel`, or in a `cluster`.
-//!   `query`: the queries of both. `server`: the address and login.
+//! - `server`: the address and login, and how the server is found: directly, by `sentinel`, or in
+//!   a `cluster`. `query`: the queries of both.
 //! - `dial`: the byte stream, over TCP or a Unix socket, with TLS or without.
 //! - `handshake`: checks whether the server can hold locks.
 
-mod candidates;
 mod cluster;
 mod connection;
 mod dial;
@@ -16,14 +15,10 @@ mod query;
 mod sentinel;
 mod server;
 
-pub use self::dial::{Dial, Dialed, Dialing, Stream};
-#[cfg(feature = "tls")]
-pub(super) use self::server::Tls;
+pub use self::dial::{Dial, DialFuture, ServerStream, Stream};
 pub(super) use self::{
-    candidates::dial as dial_of,
     connection::{Connection, NewConnection},
     dial::PLAIN,
     handshake::Handshake,
-    sentinel::Sentinels,
-    server::{Place, Server},
+    server::Server,
 };

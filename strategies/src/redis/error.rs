@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use gaggle_channels::internal::redis_error::{Attempt, NO_RESP3, is_passing, reason};
+use gaggle_channels::internal::redis_error::{Attempt, is_passing, no_password, reason};
 use humantime::format_duration;
 use redis::{RedisError, ServerError};
 
@@ -68,29 +68,15 @@ impl ConnectionError {
         let reason = server_reason(error);
         match error.code() {
             "CLUSTERDOWN" => Self::cluster_down(address, &reason),
-            "NOAUTH" => Self::no_password(address),
+            "NOAUTH" => Self::misconfigured(no_password(address)),
             code => {
-                let is_permanent = Refusal::of(code) == Refusal::Permanent;
-                Self::command_refused(address, command, &reason, is_permanent)
+                let text = format!("Redis at {address} refused {command}: {reason}");
+                match Refusal::of(code) {
+                    Refusal::Permanent => Self::misconfigured(text),
+                    _ => Self::refused(text),
+                }
             }
         }
-    }
-
-    /// The server replied to the handshake with an error.
-    pub(super) fn command_refused(
-        address: &str,
-        command: &str,
-        reason: &str,
-        is_permanent: bool,
-    ) -> Self {
-        let text = format!("Redis at {address} refused {command}: {reason}");
-        if is_permanent { Self::misconfigured(text) } else { Self::refused(text) }
-    }
-
-    fn no_password(address: &str) -> Self {
-        let text =
-            format!("Redis at {address} requires a password: write :PASSWORD@ before the host");
-        Self::misconfigured(text)
     }
 
     #[cfg(feature = "tls")]
@@ -117,15 +103,9 @@ impl ConnectionError {
         }
         match Attempt::of(error) {
             Attempt::NotRedis => Self::NotRedis { address },
-            Attempt::NoResp3 => Self::misconfigured(format!("the server at {address} {NO_RESP3}")),
-            Attempt::NoPassword => Self::no_password(&address),
-            Attempt::WrongPassword => Self::misconfigured(format!(
-                "Redis at {address} refused the user name or the password"
-            )),
-            Attempt::Refused { command, reason, permanent } => {
-                Self::command_refused(&address, command, &reason, permanent)
-            }
             Attempt::Failed => Self::Unreachable { address, reason: reason(error) },
+            attempt if attempt.is_permanent() => Self::misconfigured(attempt.text(&address, error)),
+            attempt => Self::refused(attempt.text(&address, error)),
         }
     }
 

@@ -2,18 +2,26 @@
 
 use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
-use redis::{Client, ConnectionInfo, RedisConnectionInfo};
+use redis::{Client, ConnectionInfo};
 
-#[cfg(feature = "tls")]
-use super::connect::Tls;
-use super::connect::{Place, Sentinels, Server};
+use super::connect::Server;
 use crate::{
-    client::busy_poll::BUSY_POLL_MAX,
+    capabilities::{Capabilities, Exclusion, Order, Survives},
+    client::{backend::Profile, busy_poll::BUSY_POLL_MAX},
     clock::{BootClock, Clock},
+    deadline::Drift,
     defaults,
     error::Error,
+    limits::DURATION_MAX,
     options::{check_option, check_span},
 };
+
+/// Between two attempts where there is no queue: the numbers of Gaggle 1.x.
+const RETRY: (Duration, Duration) = (Duration::from_millis(150), Duration::from_millis(300));
+/// The longest time between two checks of a waiter.
+const CHECK_MAX: Duration = Duration::from_secs(1);
+/// How many requests of a handle may be pending, some kilobytes each.
+const REQUESTS_MAX: usize = 1 << 20;
 
 /// How the waiters of a key are served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,8 +61,6 @@ pub struct RedisOptions {
     pub(super) busy_poll: Duration,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) server: Server,
-    #[cfg(feature = "tls")]
-    pub(super) tls: Option<Tls>,
 }
 
 /// The server, user, password and database of a connection that the program has configured already.
@@ -104,8 +110,6 @@ impl RedisOptions {
             busy_poll: defaults::BUSY_POLL,
             clock: Arc::new(BootClock),
             server,
-            #[cfg(feature = "tls")]
-            tls: None,
         }
     }
 
@@ -126,11 +130,8 @@ impl RedisOptions {
         master: impl Into<String>,
         addresses: impl IntoIterator<Item = impl Into<String>>,
     ) -> Self {
-        self.server.place = Place::Sentinels(Sentinels {
-            master: master.into(),
-            addresses: addresses.into_iter().map(Into::into).collect(),
-            login: RedisConnectionInfo::default(),
-        });
+        let addresses = addresses.into_iter().map(Into::into).collect();
+        self.server.set_sentinels(master.into(), addresses);
         self
     }
 
@@ -138,13 +139,7 @@ impl RedisOptions {
     /// [`sentinels`](Self::sentinels).
     #[must_use]
     pub fn sentinel_login(mut self, user: Option<&str>, password: &str) -> Self {
-        if let Place::Sentinels(sentinels) = &mut self.server.place {
-            let login = sentinels.login.clone().set_password(password);
-            sentinels.login = match user {
-                Some(user) => login.set_username(user),
-                None => login,
-            };
-        }
+        self.server.set_sentinel_login(user, password);
         self
     }
 
@@ -160,7 +155,7 @@ impl RedisOptions {
     /// ```
     #[must_use]
     pub fn cluster(mut self, others: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        self.server.place = Place::Cluster(others.into_iter().map(Into::into).collect());
+        self.server.set_cluster(others.into_iter().map(Into::into).collect());
         self
     }
 
@@ -169,7 +164,7 @@ impl RedisOptions {
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn tls(mut self, files: gaggle_channels::tls::TlsFiles) -> Self {
-        self.tls.get_or_insert_default().files = files;
+        self.server.set_tls_files(files);
         self
     }
 
@@ -177,7 +172,7 @@ impl RedisOptions {
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn tls_name(mut self, name: impl Into<String>) -> Self {
-        self.tls.get_or_insert_default().name = Some(name.into());
+        self.server.set_tls_name(name.into());
         self
     }
 
@@ -292,11 +287,34 @@ impl RedisOptions {
         check_span("waiter_ttl", self.waiter_ttl, ms * 100, hour)?;
         check_span("nonce_memory", self.nonce_memory, ms * 1000, hour)?;
         check_span("busy_poll", self.busy_poll, Duration::ZERO, BUSY_POLL_MAX)?;
-        if matches!(&self.server.place, Place::Sentinels(it) if it.addresses.is_empty()) {
-            return check_option("sentinels", false, "none", "at least one address");
-        }
+        self.server.check()?;
         count("replicas", self.replicas.into(), 0..=100)?;
         count("waiters_max", self.waiters_max, 1..=10_000_000)
+    }
+
+    /// The properties that the client core needs.
+    pub(super) fn profile(&self) -> Profile {
+        let queues = self.queue == Queue::Fifo;
+        Profile {
+            capabilities: Capabilities {
+                exclusion: Exclusion::WhileServerKeepsMemory,
+                order: if queues { Order::Fifo } else { Order::None },
+                survives: Survives::AnyClient,
+                distributed: true,
+                ..Capabilities::none("redis")
+            },
+            queues,
+            retry: RETRY,
+            // A connection loses nothing without breaking.
+            resend: None,
+            // Checks are signs of life as well.
+            check_every: Some(CHECK_MAX.min(self.waiter_ttl / 3)),
+            lease_max: DURATION_MAX,
+            request_timeout: self.request_timeout,
+            requests_max: REQUESTS_MAX,
+            drift: Drift::default(),
+            busy_poll: self.busy_poll,
+        }
     }
 }
 
@@ -342,5 +360,17 @@ mod tests {
         let client = Client::open("redis://me:secret@h").unwrap();
         let shown = format!("{:?}", RedisOptions::from(&client));
         assert!(!shown.contains("secret") && shown.contains("namespace"), "{shown}");
+    }
+
+    #[test]
+    fn redis_profile_has_the_values_of_its_options() {
+        let (timeout, polls) = (Duration::from_millis(123), Duration::from_micros(45));
+        let options = RedisOptions::new("redis://h").request_timeout(timeout);
+        let profile = options.busy_poll(polls).queue(Queue::None).profile();
+        assert_eq!((profile.request_timeout, profile.busy_poll), (timeout, polls));
+        let brief = RedisOptions::new("redis://h").waiter_ttl(Duration::from_millis(300)).profile();
+        assert_eq!(brief.check_every, Some(Duration::from_millis(100)), "alive within waiter_ttl");
+        let retry = [150, 300].map(Duration::from_millis);
+        assert_eq!((profile.queues, profile.retry), (false, (retry[0], retry[1])));
     }
 }

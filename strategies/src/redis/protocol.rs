@@ -10,7 +10,7 @@ use std::{slice, sync::Arc, time::Duration};
 use redis::Value;
 
 use crate::{
-    client::messages::Event,
+    client::commands::Event,
     limits::DURATION_MAX,
     lock::{Inspection, Nonce, Owner},
     printable::is_unsafe,
@@ -49,7 +49,7 @@ pub(super) struct Grant {
 
 /// The state of a nonce, as a POLL finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum WaiterState {
     /// The nonce waits for a lease that ends after this time if it is not extended.
     Waiting {
         remaining: Duration,
@@ -100,10 +100,10 @@ pub(super) fn held(value: Value) -> Read<Reply<bool>> {
 }
 
 /// Reads the reply to a POLL: what each of `count` nonces is, in their order.
-pub(super) fn found(value: Value, count: usize) -> Read<Reply<Vec<Found>>> {
+pub(super) fn found(value: Value, count: usize) -> Read<Reply<Vec<WaiterState>>> {
     let mut parts = array(Some(value))?.into_iter();
     let Reply { now, grants, result } = read(parts.next(), |words| field(words).map(millis))?;
-    let mut found = vec![Found::Waiting { remaining: result }; count];
+    let mut found = vec![WaiterState::Waiting { remaining: result }; count];
     for part in parts {
         let text = bytes(Some(part))?;
         let mut words = words(&text);
@@ -111,9 +111,9 @@ pub(super) fn found(value: Value, count: usize) -> Read<Reply<Vec<Found>>> {
         let at = number.and_then(|number| number.checked_sub(1));
         let entry = at.and_then(|at| found.get_mut(at)).ok_or("unknown waiter in reply to POLL")?;
         *entry = match words.next() {
-            Some(b"spent") => Found::Ended,
-            Some(b"unknown") => Found::Unknown,
-            Some(b"granted") => Found::Holds(Grant::read(&mut words)?),
+            Some(b"spent") => WaiterState::Ended,
+            Some(b"unknown") => WaiterState::Unknown,
+            Some(b"granted") => WaiterState::Holds(Grant::read(&mut words)?),
             _ => return Err("unknown reply to POLL"),
         };
     }
@@ -215,7 +215,7 @@ fn node(value: Value) -> Read<Node> {
 
 /// A force-unlock, as published to all processes.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Forced {
+pub(super) struct ForceUnlock {
     pub(super) nonce: Nonce,
     pub(super) token: u64,
     pub(super) key: Arc<str>,
@@ -229,7 +229,7 @@ pub(super) fn forced_payload(nonce: Nonce, token: u64, key: &str, note: &str) ->
 }
 
 /// Reads what [`forced_payload`] writes.
-pub(super) fn forced(payload: &[u8]) -> Option<Forced> {
+pub(super) fn forced(payload: &[u8]) -> Option<ForceUnlock> {
     let mut fields = payload.splitn(5, |byte| *byte == b' ');
     if fields.next()? != b"2" {
         return None;
@@ -238,7 +238,7 @@ pub(super) fn forced(payload: &[u8]) -> Option<Forced> {
     let (token, length) = (parse_number(fields.next()?)?, parse_number(fields.next()?)?);
     let rest = std::str::from_utf8(fields.next()?).ok()?;
     let (key, note) = rest.split_at_checked(usize::try_from(length).ok()?)?;
-    Some(Forced { nonce, token, key: key.into(), note: note.into() })
+    Some(ForceUnlock { nonce, token, key: key.into(), note: note.into() })
 }
 
 /// Reads "1 nonce token enqueued granted lease", as published. The first number is the version.

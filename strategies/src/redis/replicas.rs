@@ -9,7 +9,8 @@ use super::error::{Refusal, server_reason};
 use crate::{
     client::{
         backend::Cause,
-        messages::{Event, Fate, RequestId},
+        calls::RequestId,
+        commands::{Event, Fate},
     },
     error::UnavailableKind,
     lock::Nonce,
@@ -19,7 +20,7 @@ use crate::{
 /// them. An unlock of a lock that is being extended is reported behind the extension, which would
 /// revive the lock.
 #[derive(Debug, Default)]
-pub(super) struct Unreported {
+pub(super) struct ReplicaQueue {
     /// The events before the `WAIT` that is in flight.
     covered: Vec<Event>,
     later: Vec<Event>,
@@ -27,7 +28,7 @@ pub(super) struct Unreported {
     is_marked: bool,
 }
 
-impl Unreported {
+impl ReplicaQueue {
     /// Takes all grants and extensions out of `events`, and adds what grants wait for.
     pub(super) fn take_from(&mut self, events: &mut Vec<Event>, wanted: u32, address: &str) {
         let waiting = self.covered.iter().chain(&self.later);
@@ -166,7 +167,7 @@ mod tests {
         let grant = Event::Granted { nonce, key, token: 7, waited, lease };
         let forced = Some("operator".into());
         let loss = Event::Lost { nonce, key: "k".into(), token: 7, forced };
-        let mut unreported = Unreported::default();
+        let mut unreported = ReplicaQueue::default();
         let mut events = vec![loss.clone()];
         unreported.take_from(&mut events, 1, "here");
         assert_eq!(events.len(), 1);
@@ -195,7 +196,7 @@ mod tests {
         let kinds = |events: &[Event]| -> Vec<String> {
             events.iter().map(|event| format!("{event:?}")[..8].to_owned()).collect()
         };
-        let mut unreported = Unreported::default();
+        let mut unreported = ReplicaQueue::default();
         let mut events = vec![unlocked(), extended(1, None)];
         unreported.take_from(&mut events, 1, "here");
         assert_eq!(kinds(&events), ["Unlocked", "Extended"], "nothing waits");

@@ -16,11 +16,12 @@ use super::{
 use crate::{
     client::{
         backend::Cause,
-        messages::{Command, Event, Fate, RequestId, Until},
+        calls::{RequestId, Until},
+        commands::{Command, Event, Fate},
     },
     clock::Instant,
+    deadline::whole_ms,
     lock::{Nonce, Owner},
-    wait::whole_ms,
 };
 
 /// How many ended nonces each of the 16 buckets remembers, some 120 bytes each. At the limit a

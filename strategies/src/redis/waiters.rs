@@ -3,11 +3,11 @@
 use std::{collections::BTreeMap, mem, sync::Arc, time::Duration};
 
 use super::{
-    protocol::{Found, Grant},
+    protocol::{Grant, WaiterState},
     request::{Check, Poll},
 };
 use crate::{
-    client::{earlier, messages::Event},
+    client::{commands::Event, earlier},
     clock::Instant,
     lock::Nonce,
 };
@@ -116,22 +116,22 @@ impl Waiters {
     }
 
     /// Takes the findings of a poll.
-    pub(super) fn polled(&mut self, poll: &Poll, found: &[Found], events: &mut Vec<Event>) {
+    pub(super) fn polled(&mut self, poll: &Poll, found: &[WaiterState], events: &mut Vec<Event>) {
         for (&Check { nonce, token }, found) in poll.checks.iter().zip(found) {
             let event = match (token, *found) {
-                (Some(token), Found::Holds(grant)) if grant.token == token => None,
+                (Some(token), WaiterState::Holds(grant)) if grant.token == token => None,
                 (Some(token), _) => {
                     Some(Event::Lost { nonce, key: poll.key.clone(), token, forced: None })
                 }
-                (None, Found::Holds(grant)) => self.granted(grant),
-                (None, Found::Waiting { remaining }) => {
+                (None, WaiterState::Holds(grant)) => self.granted(grant),
+                (None, WaiterState::Waiting { remaining }) => {
                     Some(Event::Queued { nonce, holder_lease: Some(remaining) })
                 }
-                (None, Found::Ended) => {
+                (None, WaiterState::Ended) => {
                     self.remove(nonce);
                     Some(Event::Ended { nonce })
                 }
-                (None, Found::Unknown) => {
+                (None, WaiterState::Unknown) => {
                     self.forgotten += u32::from(self.by_nonce.remove(&nonce).is_some());
                     Some(Event::Forgotten { nonce })
                 }
@@ -206,9 +206,14 @@ mod tests {
         let key: Arc<str> = "k".into();
         let checks = [1, 2].map(|number| Check { nonce: nonce(number), token: Some(9) });
         let poll = Poll { key, checks: checks.to_vec() };
-        let held = Found::Holds(Grant::example(nonce(1), 9));
-        let other = Found::Holds(Grant::example(nonce(2), 10));
-        for lost in [Found::Ended, Found::Unknown, Found::Waiting { remaining: secs(1) }, other] {
+        let held = WaiterState::Holds(Grant::example(nonce(1), 9));
+        let other = WaiterState::Holds(Grant::example(nonce(2), 10));
+        for lost in [
+            WaiterState::Ended,
+            WaiterState::Unknown,
+            WaiterState::Waiting { remaining: secs(1) },
+            other,
+        ] {
             let mut events = Vec::new();
             waiters.polled(&poll, &[held, lost], &mut events);
             let [Event::Lost { nonce: of, token: 9, .. }] = events[..] else {
@@ -225,7 +230,7 @@ mod tests {
         waiters.insert(at(0), nonce(1), key.clone());
         let poll = Poll { key, checks: vec![Check { nonce: nonce(1), token: None }] };
         let mut events = Vec::new();
-        waiters.polled(&poll, &[Found::Unknown], &mut events);
+        waiters.polled(&poll, &[WaiterState::Unknown], &mut events);
         assert!(matches!(events[..], [Event::Forgotten { .. }]) && waiters.is_empty());
     }
 

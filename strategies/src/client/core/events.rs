@@ -3,15 +3,17 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    Core, Link, check,
+    Core, Link,
     held::HeldLock,
+    pending::check_interval,
     request::{Op, Request},
 };
 use crate::{
     client::{
         backend::Cause,
         backoff::back_off,
-        messages::{CallId, Event, Fate, Output, Query, Reply, RequestId, ServerState, Until},
+        calls::{CallId, Output, Query, Reply, RequestId, Until},
+        commands::{Event, Fate, ServerState},
     },
     clock::Instant,
     deadline::{extended_deadline, granted_deadline},
@@ -105,7 +107,7 @@ impl Core {
         let Self { profile, rng, pending, .. } = self;
         pending.enqueued(now, RequestId::Lock(nonce), |lease| {
             let longest = profile.check_every?;
-            Some(check::interval(holder_lease, lease, longest, rng))
+            Some(check_interval(holder_lease, lease, longest, rng))
         });
     }
 

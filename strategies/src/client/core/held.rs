@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    client::messages::Command,
+    client::commands::Command,
     clock::Instant,
     lock::{Lock, Nonce},
     sync::AtomicU8,

@@ -8,7 +8,8 @@ use super::{Link, sends::Sends, timers::Timer};
 use crate::{
     client::{
         backend::{Cause, Profile},
-        messages::{CallId, Command, Fate, LockCall, Query, Reply, RequestId, Until},
+        calls::{CallId, LockCall, Query, Reply, RequestId, Until},
+        commands::{Command, Fate},
     },
     clock::Instant,
     error::{Error, UnavailableKind},

@@ -3,7 +3,7 @@
 use crate::{
     client::{
         backend::Cause,
-        messages::{Copies, Fate},
+        commands::{Copies, Fate},
     },
     clock::Instant,
 };

@@ -6,8 +6,8 @@ use super::Client;
 use crate::{
     client::{
         backend::Backend,
+        calls::{Call, CallId, Query, Reply, RequestId},
         mailbox::{Full, Mail},
-        messages::{Call, CallId, Query, Reply, RequestId},
     },
     clock::Instant,
     error::Error,

@@ -8,15 +8,13 @@ use super::Client;
 use crate::{
     client::{
         backend::{Backend, Cause},
-        messages::{Call, LockCall, Reply, RequestId, Until},
+        calls::{Call, LockCall, Reply, RequestId, Until},
     },
     clock::Instant,
-    deadline::check_lasting,
+    deadline::{check_lasting, lasts, whole_ms},
     error::{Error, UnavailableKind},
     lock::Lock,
-    max_wait::MaxWait,
-    options::{LockOptions, check_request},
-    wait::{lasts, whole_ms},
+    options::{LockOptions, MaxWait, check_request},
 };
 
 /// The pause before an acquisition whose grant ended unread is retried under a fresh nonce.

@@ -8,14 +8,16 @@ use super::Client;
 use crate::{
     client::{
         backend::Backend,
-        messages::{Query, Reply},
+        calls::{Query, Reply},
     },
     clock::Instant,
     error::Error,
-    forced::{check_reason, forced_note, log_forced},
     limits::DURATION_MIN,
     lock::Lock,
-    operator::{Cursor, Entry, ForcedUnlock, ListOptions, Operator, Page},
+    operator::{
+        Cursor, Entry, ForcedUnlock, ListOptions, Operator, Page, check_reason, forced_note,
+        log_forced,
+    },
     options::check_key,
 };
 
@@ -25,14 +27,12 @@ const SCANS_PER_PAGE: usize = 16;
 #[async_trait]
 impl<B: Backend> Operator for Client<B> {
     async fn list(&self, options: ListOptions) -> Result<Page, Error> {
-        options.check()?;
+        let (prefix, limit, mut next) = options.into_checked()?;
         self.check_open()?;
-        let ListOptions { prefix, limit, after } = options;
         // The inspections of a page are pending at once. It has less than twice its limit of keys.
         let limit = limit.min((self.profile.requests_max / 2).max(1));
         // A scan can find a key twice.
         let mut keys = BTreeSet::new();
-        let mut next = after.map(|cursor| cursor.0);
         for _ in 0..SCANS_PER_PAGE {
             let by = self.clock.now().after(self.profile.request_timeout);
             let scan = Query::Scan { after: next, prefix: prefix.clone(), limit };
@@ -48,7 +48,7 @@ impl<B: Backend> Operator for Client<B> {
             }
         }
         let (entries, unreadable) = self.inspect_all(keys).await?;
-        Ok(Page { entries, unreadable, next: next.map(Cursor) })
+        Ok(Page { entries, unreadable, next: next.map(Cursor::new) })
     }
 
     async fn force_unlock(

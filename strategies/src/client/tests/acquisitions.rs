@@ -10,7 +10,7 @@ use super::{
     scripted::{Script, Scripted, obliging, open, silent},
     *,
 };
-use crate::{client::Client, max_wait::MaxWait, options::LockOptions};
+use crate::{client::Client, options::LockOptions, options::MaxWait};
 
 fn options(max_wait: impl Into<MaxWait>) -> LockOptions {
     LockOptions::default().duration(LEASE).max_wait(max_wait)

@@ -16,7 +16,7 @@ use crate::{
     client::{
         Client, Driver,
         backend::{Backend, Failure},
-        messages::{Command, Copies, Event, ServerState},
+        commands::{Command, Copies, Event, ServerState},
     },
     clock::TokioClock,
 };

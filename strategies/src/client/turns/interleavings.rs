@@ -29,12 +29,11 @@ use crate::{
     error::Error,
     lock::{Lock, Nonce},
     lock_table::Sizes,
-    max_wait::MaxWait,
     member::{
         Backend, Member, MemberOptions,
         tests::{seeded, silent::Silent},
     },
-    options::LockOptions,
+    options::{LockOptions, MaxWait},
     sync::{explore_times, found, switch},
 };
 

@@ -40,7 +40,7 @@ fn holder<'a>(table: &'a mut LockTable, key: &str) -> &'a mut acquisition::Acqui
 }
 
 /// The next waiter for the key `k`.
-fn head(table: &mut LockTable) -> &mut acquisition::Waiter {
+fn head(table: &mut LockTable) -> &mut Waiter {
     row(table, "k").queue.values_mut().next().unwrap()
 }
 

@@ -8,11 +8,10 @@ use raft::eraftpb::{Entry, Message, MessageType};
 use super::Group;
 use crate::{
     clock::Instant,
-    deadline::Drift,
+    deadline::{Drift, whole_ms},
     limits::DURATION_MAX,
     lock_table::{ClusterTime, Command, TableConfig},
     member::entry::Batch,
-    wait::whole_ms,
 };
 
 impl Group {

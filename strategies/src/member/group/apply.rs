@@ -16,7 +16,7 @@ use super::{
 use crate::{
     clock::Instant,
     lock_table::{ClusterTime, Effect, LockTable},
-    member::entry::Stamped,
+    member::entry::CommandEntry,
 };
 
 /// The bytes of all entries beyond which a log is compacted.
@@ -44,10 +44,10 @@ struct State {
 }
 
 /// The table and the roster of a snapshot.
-pub(super) type Restored = (LockTable, BTreeMap<u64, NodeName>);
+pub(super) type SnapshotContent = (LockTable, BTreeMap<u64, NodeName>);
 
 impl State {
-    fn read(bytes: &[u8]) -> Option<Restored> {
+    fn read(bytes: &[u8]) -> Option<SnapshotContent> {
         let Self { table, roster } = postcard::from_bytes(bytes).ok()?;
         let named = |(id, name)| Some((id, NodeName::new(name).ok()?));
         let names = roster.into_iter().map(named).collect::<Option<_>>()?;
@@ -61,7 +61,7 @@ impl Group {
         let mut out = Output::default();
         while self.raw.has_ready() {
             let mut ready = self.raw.ready();
-            self.collect(ready.take_messages(), &mut out);
+            self.collect(ready.take_messages(), &mut out.messages);
             if !ready.snapshot().is_empty() {
                 let snapshot = ready.snapshot().clone();
                 self.install(&snapshot, &mut out);
@@ -72,12 +72,12 @@ impl Group {
             if let Some(hard_state) = ready.hs() {
                 self.raw.mut_store().set_hard_state(hard_state.clone());
             }
-            self.collect(ready.take_persisted_messages(), &mut out);
+            self.collect(ready.take_persisted_messages(), &mut out.messages);
             let mut light = self.raw.advance(ready);
             if let Some(commit) = light.commit_index() {
                 self.raw.mut_store().set_commit(commit);
             }
-            self.collect(light.take_messages(), &mut out);
+            self.collect(light.take_messages(), &mut out.messages);
             self.apply_all(&light.take_committed_entries(), &mut out);
             self.raw.advance_apply();
             self.pin_election_timeout();
@@ -98,7 +98,7 @@ impl Group {
         for entry in entries {
             match read(entry).expect("entries are checked before they enter the log") {
                 Payload::Nothing => {}
-                Payload::Commands(Stamped { stamp, commands }) => {
+                Payload::Commands(CommandEntry { stamp, commands }) => {
                     out.effects.reserve(commands.len());
                     for command in &commands {
                         self.table.apply(stamp, command, &mut out.effects);
@@ -240,7 +240,7 @@ impl Group {
 pub(super) enum Payload {
     /// The engine's own entry at the start of a term, or a change that it voided.
     Nothing,
-    Commands(Stamped),
+    Commands(CommandEntry),
     /// `None` leaves a joint configuration.
     Change(Option<MemberChange>),
 }
@@ -249,7 +249,7 @@ pub(super) enum Payload {
 pub(super) fn read(entry: &Entry) -> Option<Payload> {
     Some(match entry.entry_type {
         EntryType::EntryNormal if entry.data.is_empty() => Payload::Nothing,
-        EntryType::EntryNormal => Payload::Commands(Stamped::decode(&entry.data)?),
+        EntryType::EntryNormal => Payload::Commands(CommandEntry::decode(&entry.data)?),
         _ if entry.context.is_empty() => Payload::Change(None),
         _ => {
             let change = postcard::from_bytes(&entry.context).ok()?;

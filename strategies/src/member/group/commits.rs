@@ -6,7 +6,7 @@ use std::mem;
 
 use raft::eraftpb::{Entry, EntryType, Message, MessageType};
 
-use super::{Group, Output, RaftMessage};
+use super::{Group, RaftMessage};
 use crate::lock_table::Effect;
 
 impl Group {
@@ -64,7 +64,7 @@ impl Group {
 
     /// Takes the messages of the engine, and notes the commit index that each peer learns from
     /// them.
-    pub(super) fn collect(&mut self, messages: Vec<Message>, out: &mut Output) {
+    pub(super) fn collect(&mut self, messages: Vec<Message>, out: &mut Vec<RaftMessage>) {
         for message in messages.iter().filter(|m| m.msg_type == MessageType::MsgAppend) {
             let own = message.entries.last().filter(|entry| entry.term == message.term);
             let at_once = own.filter(|_| self.is_voter(message.to) && self.pairs_commit());
@@ -72,7 +72,7 @@ impl Group {
             let sent = self.advertised_commit.entry(message.to).or_default();
             *sent = known.max(*sent);
         }
-        out.messages.extend(messages.into_iter().filter_map(RaftMessage::of));
+        out.extend(messages.into_iter().filter_map(RaftMessage::of));
     }
 }
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::{
     clock::Instant,
+    deadline::whole_ms,
     lock_table::{ClusterTime, LockTable, TIME_MAX},
-    wait::whole_ms,
 };
 
 /// While leases live, a leader commits a stamp at least this often. A change of leader then

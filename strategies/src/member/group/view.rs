@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     lock_table::{ClusterTime, Command},
-    member::entry::Stamped,
+    member::entry::CommandEntry,
 };
 
 /// A member's group between two turns.
@@ -61,7 +61,7 @@ impl LogEntry<'_> {
     #[must_use]
     pub fn commands(&self) -> Option<(ClusterTime, Vec<Command>)> {
         match self.payload() {
-            Payload::Commands(Stamped { stamp, commands }) => Some((stamp, commands)),
+            Payload::Commands(CommandEntry { stamp, commands }) => Some((stamp, commands)),
             _ => None,
         }
     }

@@ -3,8 +3,8 @@
 use gaggle_channels::NodeName;
 
 use super::{
-    Body, Group, Instant, MembershipState, NameInUse, Node, RaftMessage, Timer, admission,
-    duties::RESIGN_GRACE, wire, wire::Header,
+    Body, Group, Instant, MembershipState, NameInUse, Node, RaftMessage, Timer,
+    duties::RESIGN_GRACE, requests::is_admissible, wire, wire::Header,
 };
 use crate::{
     limits::{HOST_BYTES_MAX, MEMBERS_MAX},
@@ -109,7 +109,7 @@ impl Node {
             Body::Raft(message) => self.step(header.from, message),
             Body::Request(command)
                 if group.is_leader()
-                    && admission::is_admissible(&command, header.from, group.lease_max_ms()) =>
+                    && is_admissible(&command, header.from, group.lease_max_ms()) =>
             {
                 group.submit(command);
             }

@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use super::{hand::Hand, turn::Alone};
 use crate::{
-    client::{mailbox::Mail, messages::Call},
+    client::{calls::Call, mailbox::Mail},
     clock::{Clock, Instant},
     lock::{Lock, Nonce},
     member::{Member, MemberOptions, Policy},

@@ -8,7 +8,7 @@ use super::{
     THREE,
     world::{LEASE, World, name_of},
 };
-use crate::{client::messages::Reply, lock_table::TableConfig, member::MemberOptions};
+use crate::{client::calls::Reply, lock_table::TableConfig, member::MemberOptions};
 
 /// The survivor sends its last token to the coordinator of the new group; a wall clock behind it
 /// decides nothing.

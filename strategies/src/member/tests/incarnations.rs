@@ -4,7 +4,7 @@
 
 use super::{THREE, frame, header, ready, world::World};
 use crate::{
-    client::messages::{Call, CallId, Reply, RequestId},
+    client::calls::{Call, CallId, Reply, RequestId},
     lock::Nonce,
     lock_table::{Command, LockRequest, ProcessId, Seen, Wait},
     member::wire::Body,

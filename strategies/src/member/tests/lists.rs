@@ -11,7 +11,7 @@ use super::{
     world::{LEASE, World, name_of},
 };
 use crate::{
-    client::messages::{Call, LockCall, Reply, Until},
+    client::calls::{Call, LockCall, Reply, Until},
     lock::Nonce,
     member::MemberOptions,
 };

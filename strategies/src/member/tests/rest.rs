@@ -17,8 +17,8 @@ use crate::{
     client::{
         Driver,
         backend::Backend as _,
+        calls::{Call, LockCall, Until},
         mailbox::Mail,
-        messages::{Call, LockCall, Until},
     },
     clock::{Clock, Instant},
     lock::{Lock, Nonce},

@@ -9,7 +9,7 @@ use super::{
     world::{LATENCY, LEASE, World},
 };
 use crate::{
-    client::messages::Reply,
+    client::calls::Reply,
     clock::Instant,
     deadline::{Drift, granted_deadline},
     lock::{Lock, Nonce},

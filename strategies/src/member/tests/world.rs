@@ -11,8 +11,9 @@ use gaggle_channels::NodeName;
 
 use crate::{
     client::{
-        Core, earlier,
-        messages::{CallId, Output, Reply},
+        Core,
+        calls::{CallId, Output, Reply},
+        earlier,
     },
     clock::Instant,
     lock::Nonce,

@@ -16,12 +16,13 @@ use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf, duplex};
 
 use super::{
     super::{
-        connect::{Dialing, Stream},
+        connect::{DialFuture, Stream},
         script,
     },
     *,
 };
-use crate::client::messages::{RequestId, ServerState};
+use crate::client::calls::RequestId;
+use crate::client::commands::ServerState;
 
 const REQUEST_TIMEOUT: Duration = Duration::from_millis(200);
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
@@ -39,9 +40,9 @@ type Ends = Arc<Mutex<(Way, VecDeque<DuplexStream>)>>;
 struct FakeDial(Ends);
 
 impl Dial for FakeDial {
-    fn dial(&mut self) -> Vec<Dialing> {
+    fn dial(&mut self) -> Vec<DialFuture> {
         let mut ends = self.0.lock().unwrap();
-        let way: Dialing = match ends.0 {
+        let way: DialFuture = match ends.0 {
             Way::Silent => Box::pin(std::future::pending()),
             Way::Refused => Box::pin(async { Err(io::ErrorKind::ConnectionRefused.into()) }),
             Way::Open => {

@@ -1,4 +1,4 @@
-//! The way to the master of a Redis Cluster that serves the slot of a namespace: each node that is
+//! Finds the master of a Redis Cluster that serves the slot of a namespace: each node that is
 //! known is asked for it in turn.
 
 use std::{
@@ -10,7 +10,7 @@ use std::{
 use redis::{ConnectionAddr, ConnectionInfo, Value};
 
 use super::{
-    dial::{Dial, Dialing, shown, unopened},
+    dial::{Dial, DialFuture, shown, unopened},
     query::{self, QueryClient},
     server::invalid,
 };
@@ -31,7 +31,7 @@ const NO_CLUSTER: &str = "This instance has cluster support disabled";
 pub(super) struct ClusterDial {
     /// The nodes that the options name.
     seeds: Vec<ConnectionAddr>,
-    /// The nodes of the slot, when last seen: they know the way if no seed is left.
+    /// The nodes of the slot, when last seen: they know the master if no seed is left.
     seen: Arc<Mutex<Vec<ConnectionAddr>>>,
     namespace: String,
     queries: QueryClient,
@@ -64,18 +64,18 @@ impl ClusterDial {
     }
 
     /// Asks one node, and connects to the master that it names.
-    fn way(&self, node: ConnectionAddr, patience: Duration) -> Dialing {
+    fn candidate(&self, node: ConnectionAddr, patience: Duration) -> DialFuture {
         let (namespace, seen, queries) =
             (self.namespace.clone(), self.seen.clone(), self.queries.clone());
         Box::pin(async move {
             let asked = masters(&node, &namespace, &queries);
-            let asked = queries.transport.within(patience, asked).await.unwrap_or_else(|| {
+            let asked = queries.transport().within(patience, asked).await.unwrap_or_else(|| {
                 Err(ConnectionError::unreachable_within(shown(&node), "no reply", patience))
             });
             let nodes = asked.map_err(io::Error::other)?;
             let master = nodes[0].clone();
             *lock(&seen) = nodes;
-            queries.transport.open(&master).await.map_err(|error| {
+            queries.transport().open(&master).await.map_err(|error| {
                 let (master, node) = (shown(&master), shown(&node));
                 let named = format!("{master}, which the node {node} names as master");
                 io::Error::other(unopened(named, error))
@@ -85,13 +85,13 @@ impl ClusterDial {
 }
 
 impl Dial for ClusterDial {
-    fn dial(&mut self) -> Vec<Dialing> {
+    fn dial(&mut self) -> Vec<DialFuture> {
         let mut nodes = self.seeds.clone();
         nodes.extend(lock(&self.seen).iter().filter(|node| !self.seeds.contains(node)).cloned());
         let (count, patience) = (nodes.len(), self.queries.patience());
         nodes.rotate_left(self.attempts % count);
         self.attempts += 1;
-        nodes.into_iter().map(|node| self.way(node, patience)).collect()
+        nodes.into_iter().map(|node| self.candidate(node, patience)).collect()
     }
 
     fn may_move(&self) -> bool {
@@ -99,7 +99,7 @@ impl Dial for ClusterDial {
     }
 
     fn has_pending_look_up(&self) -> bool {
-        self.queries.transport.look_ups.has_pending()
+        self.queries.transport().has_pending_look_up()
     }
 
     fn address(&self) -> String {
@@ -113,7 +113,7 @@ async fn masters(
     namespace: &str,
     queries: &QueryClient,
 ) -> Result<Vec<ConnectionAddr>, ConnectionError> {
-    let (address, scheme) = (|| shown(node), queries.transport.scheme());
+    let (address, scheme) = (|| shown(node), queries.transport().scheme());
     // The name alone has the slot that it has as a hash tag.
     let questions: [&[&str]; 2] = [&["CLUSTER", "KEYSLOT", namespace], &["CLUSTER", "SLOTS"]];
     let replies = queries.ask(node, questions).await?;

@@ -15,18 +15,18 @@ use std::{
 
 use gaggle_channels::internal::net::HEAD_START;
 use humantime::format_duration;
-use redis::Cmd;
+use redis::{Cmd, Value};
 use tokio::task::unconstrained;
 
 use super::{
-    dial::{Dial, Dialing, tls_at, unopened},
+    dial::{Dial, DialFuture, tls_at, unopened},
     handshake::Handshake,
-    pipeline::{Pipeline, Replied},
+    pipeline::Pipeline,
 };
 use crate::{
     client::{
         backoff::reconnect_after,
-        messages::{Fate, ServerState},
+        commands::{Fate, ServerState},
     },
     clock::Instant,
     random::Ids,
@@ -48,7 +48,7 @@ type Attempt = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 /// has failed, or a head start after the one before: a host may not reply.
 struct Race {
     handshake: Handshake,
-    waiting: VecDeque<Dialing>,
+    waiting: VecDeque<DialFuture>,
     running: Vec<Attempt>,
     failed: Option<ConnectionError>,
     next_at: Instant,
@@ -56,8 +56,8 @@ struct Race {
 
 impl Race {
     fn start_next(&mut self) {
-        if let Some(way) = self.waiting.pop_front() {
-            self.running.push(Box::pin(open(way, self.handshake.clone())));
+        if let Some(stream) = self.waiting.pop_front() {
+            self.running.push(Box::pin(open(stream, self.handshake.clone())));
         }
     }
 
@@ -75,7 +75,7 @@ impl Race {
             }
         }
         match self.running.is_empty() {
-            true => Poll::Ready(Err(self.failed.take().expect("a server has a way to it"))),
+            true => Poll::Ready(Err(self.failed.take().expect("a server has a candidate"))),
             false => Poll::Pending,
         }
     }
@@ -176,7 +176,7 @@ impl Connection {
         }
     }
 
-    /// Begins the next way to the server, if that is due.
+    /// Begins with the next candidate for the server, if that is due.
     fn start_due(&mut self, now: Instant) {
         let State::Connecting { race, .. } = &mut self.state else { return };
         if self.dial.may_move() && race.next_at <= now {
@@ -189,7 +189,10 @@ impl Connection {
     }
 
     /// Takes the publications to this process and the replies.
-    pub(in crate::redis) fn received(&mut self, now: Instant) -> (Vec<Vec<u8>>, Vec<Replied>) {
+    pub(in crate::redis) fn received(
+        &mut self,
+        now: Instant,
+    ) -> (Vec<Vec<u8>>, Vec<(Request, Value)>) {
         let State::Up { pipeline, silent_since, .. } = &mut self.state else {
             return Default::default();
         };
@@ -281,7 +284,7 @@ impl Connection {
     }
 
     pub(in crate::redis) fn address(&self) -> &str {
-        &self.handshake.address
+        self.handshake.address()
     }
 
     fn timeout(&self) -> ConnectionError {
@@ -319,8 +322,8 @@ fn connecting(dial: &mut dyn Dial, handshake: Handshake, now: Instant, until: In
     State::Connecting { race: Box::new(race), until, outcome: None }
 }
 
-async fn open(way: Dialing, handshake: Handshake) -> Outcome {
-    let opened = way.await.map_err(|error| unopened(handshake.address.clone(), error));
+async fn open(stream: DialFuture, handshake: Handshake) -> Outcome {
+    let opened = stream.await.map_err(|error| unopened(handshake.address().to_owned(), error));
     let (stream, peer) = opened?;
     match Pipeline::open(&handshake, stream).await {
         Ok((pipeline, time)) => Ok((Box::new(pipeline), time)),

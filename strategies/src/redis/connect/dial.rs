@@ -30,16 +30,16 @@ pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 /// An open stream, and the server's address if nothing lies between TCP and the protocol.
-pub type Dialed = (Box<dyn Stream>, Option<SocketAddr>);
+pub type ServerStream = (Box<dyn Stream>, Option<SocketAddr>);
 
 /// An attempt to open a stream; dropping it leaves nothing open.
-pub type Dialing = Pin<Box<dyn Future<Output = io::Result<Dialed>> + Send>>;
+pub type DialFuture = Pin<Box<dyn Future<Output = io::Result<ServerStream>> + Send>>;
 
 /// Opens streams to one server. Tests and the simulator have their own.
 pub trait Dial: Send + 'static {
     /// The attempts to reach the server: if the stream of one cannot be used, the next is tried.
     /// An error may be a `ConnectionError`.
-    fn dial(&mut self) -> Vec<Dialing>;
+    fn dial(&mut self) -> Vec<DialFuture>;
 
     /// Whether the attempts of a later call may reach another server.
     fn may_move(&self) -> bool {
@@ -59,22 +59,39 @@ pub trait Dial: Send + 'static {
 #[derive(Clone, Debug)]
 pub(super) struct Transport {
     /// How long one attempt to connect may take.
-    pub(super) limit: Duration,
-    pub(super) clock: Arc<dyn Clock>,
-    pub(super) look_ups: LookUps,
+    limit: Duration,
+    clock: Arc<dyn Clock>,
+    look_ups: LookUps,
+    /// TLS, and the name in the server's certificate, if it is not the host.
     #[cfg(feature = "tls")]
-    pub(super) tls: Option<TlsWay>,
-}
-
-#[cfg(feature = "tls")]
-#[derive(Clone, Debug)]
-pub(super) struct TlsWay {
-    pub(super) client: TlsClient,
-    /// The name in the server's certificate, if it is not the host.
-    pub(super) name: Option<String>,
+    tls: Option<(TlsClient, Option<String>)>,
 }
 
 impl Transport {
+    /// Sockets without TLS.
+    pub(super) fn new(limit: Duration, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            limit,
+            clock,
+            look_ups: LookUps::default(),
+            #[cfg(feature = "tls")]
+            tls: None,
+        }
+    }
+
+    #[cfg(feature = "tls")]
+    pub(super) fn with_tls(self, client: TlsClient, name: Option<String>) -> Self {
+        Self { tls: Some((client, name)), ..self }
+    }
+
+    pub(super) fn limit(&self) -> Duration {
+        self.limit
+    }
+
+    pub(super) fn has_pending_look_up(&self) -> bool {
+        self.look_ups.has_pending()
+    }
+
     /// How URLs to such a server begin.
     pub(super) fn scheme(&self) -> &'static str {
         if self.is_plain() { PLAIN } else { SECURE }
@@ -111,13 +128,13 @@ impl Transport {
     }
 
     /// Opens a stream. A failure of TLS is a [`ConnectionError`].
-    pub(super) async fn open(&self, address: &ConnectionAddr) -> io::Result<Dialed> {
+    pub(super) async fn open(&self, address: &ConnectionAddr) -> io::Result<ServerStream> {
         match address {
             ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
                 let stream = self.look_ups.connect((host.clone(), *port), self.limit).await?;
                 stream.set_nodelay(true)?;
                 #[cfg(feature = "tls")]
-                if let Some(TlsWay { client, name }) = &self.tls {
+                if let Some((client, name)) = &self.tls {
                     let name = name.as_ref().unwrap_or(host);
                     let shaken = async {
                         tokio::select! {
@@ -171,18 +188,24 @@ fn tls_failed(address: &ConnectionAddr, error: &io::Error) -> io::Error {
 
 /// Opens streams to the server at one address.
 pub(super) struct Direct {
-    pub(super) address: ConnectionAddr,
-    pub(super) transport: Transport,
+    address: ConnectionAddr,
+    transport: Transport,
+}
+
+impl Direct {
+    pub(super) fn new(address: ConnectionAddr, transport: Transport) -> Self {
+        Self { address, transport }
+    }
 }
 
 impl Dial for Direct {
-    fn dial(&mut self) -> Vec<Dialing> {
+    fn dial(&mut self) -> Vec<DialFuture> {
         let (address, transport) = (self.address.clone(), self.transport.clone());
         vec![Box::pin(async move { transport.open(&address).await })]
     }
 
     fn has_pending_look_up(&self) -> bool {
-        self.transport.look_ups.has_pending()
+        self.transport.has_pending_look_up()
     }
 
     fn address(&self) -> String {
@@ -252,19 +275,13 @@ mod tests {
         const ATTEMPT: Duration = Duration::from_millis(500);
         let server = RedisServer::start();
         let port = server.port();
-        let transport = Transport {
-            limit: ATTEMPT,
-            clock: Arc::new(BootClock),
-            look_ups: LookUps::default(),
-            #[cfg(feature = "tls")]
-            tls: None,
-        };
+        let transport = Transport::new(ATTEMPT, Arc::new(BootClock));
         let name = format!("{:?}", ("slow.test", port));
         let _pending = transport.look_ups.begin(&name, async move {
             tokio::time::sleep(2 * ATTEMPT).await;
             Ok(vec![([127, 0, 0, 1], port).into()])
         });
-        let dial = Direct { address: ConnectionAddr::Tcp("slow.test".into(), port), transport };
+        let dial = Direct::new(ConnectionAddr::Tcp("slow.test".into(), port), transport);
         let options = RedisOptions::new("redis://elsewhere").connect_timeout(ATTEMPT);
         let now = BootClock.now();
         let mut backend = Backend::new(options, Some(Box::new(dial)), 7, now).unwrap();

@@ -2,35 +2,67 @@
 
 use futures_util::future::join_all;
 use gaggle_channels::internal::redis_error::reason;
-use redis::{Cmd, RedisConnectionInfo, Value, aio::MultiplexedConnection};
+use redis::{Cmd, ProtocolVersion, RedisConnectionInfo, Value, aio::MultiplexedConnection};
 
 use crate::{
     printable::Printable,
     redis::{
         error::{ConnectionError, VERSION_MIN},
-        protocol, script,
+        options::{Queue, RedisOptions},
+        protocol,
+        request::Encoder,
+        script,
     },
 };
 
 /// What a new connection needs: the login, and what the handshake checks.
 #[derive(Clone, Debug)]
 pub(in crate::redis) struct Handshake {
-    pub(in crate::redis) address: String,
+    address: String,
     /// How URLs to such a server begin.
-    pub(in crate::redis) scheme: &'static str,
-    pub(in crate::redis) login: RedisConnectionInfo,
+    scheme: &'static str,
+    login: RedisConnectionInfo,
     /// The topic of grants; `None` if no call of this handle queues.
-    pub(in crate::redis) topic: Option<String>,
+    topic: Option<String>,
     /// The topic of force-unlocks, read together with `topic`.
-    pub(in crate::redis) forced: String,
-    pub(in crate::redis) allow_eviction: bool,
+    forced: String,
+    allow_eviction: bool,
     /// Whether `WAIT` is used.
-    pub(in crate::redis) waits: bool,
+    waits: bool,
     /// An unused key that the server must be able to write, in a Cluster.
-    pub(in crate::redis) key: Option<String>,
+    key: Option<String>,
 }
 
 impl Handshake {
+    /// The handshake with a server whose URLs begin with `scheme`.
+    pub(in crate::redis) fn new(
+        options: &RedisOptions,
+        encoder: &Encoder,
+        login: &RedisConnectionInfo,
+        address: String,
+        scheme: &'static str,
+    ) -> Self {
+        let login = login.clone().set_protocol(ProtocolVersion::RESP3);
+        Self {
+            address,
+            scheme,
+            login: login.set_skip_set_lib_name(),
+            topic: (options.queue == Queue::Fifo).then(|| encoder.topic()),
+            forced: encoder.names.forced(),
+            allow_eviction: options.allow_eviction,
+            waits: options.replicas > 0,
+            key: options.server.is_cluster().then(|| encoder.names.mark()),
+        }
+    }
+
+    pub(super) fn address(&self) -> &str {
+        &self.address
+    }
+
+    pub(super) fn login(&self) -> &RedisConnectionInfo {
+        &self.login
+    }
+
     /// Subscribes, checks the server and loads the scripts, in one write. Returns the server's time
     /// in microseconds.
     ///

@@ -5,7 +5,7 @@
 use std::{
     collections::VecDeque,
     future::Future,
-    io, iter, mem,
+    iter, mem,
     pin::Pin,
     task::{Context, Poll, Waker},
 };
@@ -17,14 +17,11 @@ use gaggle_channels::{
 use redis::{
     AsyncConnectionConfig, Cmd, PushInfo, PushKind, RedisResult, Value, aio::MultiplexedConnection,
 };
-use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    sync::mpsc,
-};
+use tokio::sync::mpsc;
 
 use super::{dial::Stream, handshake::Handshake};
 use crate::{
-    client::messages::Fate,
+    client::commands::Fate,
     redis::{error::ConnectionError, request::Request},
 };
 
@@ -38,9 +35,6 @@ const WRITE_BYTES: usize = 4096;
 /// left, and a stranger may publish faster than this process reads.
 const READ_BYTES: usize = 128 * 1024;
 
-/// A request and its reply.
-pub(super) type Replied = (Request, Value);
-
 type Driver = Pin<Box<dyn Future<Output = ()> + Send>>;
 type Reply = Pin<Box<dyn Future<Output = RedisResult<Value>> + Send>>;
 
@@ -52,7 +46,7 @@ pub(super) struct Pipeline {
     /// given to the library.
     requests: VecDeque<(Request, Reply)>,
     handed: usize,
-    replies: Vec<Replied>,
+    replies: Vec<(Request, Value)>,
     pushes: mpsc::UnboundedReceiver<PushInfo>,
     limit: ReplyLimit,
     /// Why it is unusable, if it is.
@@ -73,17 +67,17 @@ impl Pipeline {
             .set_write_backpressure_boundary(WRITE_BYTES)
             .set_push_sender(push);
         let limit = ReplyLimit::new(HANDSHAKE_BYTES_MAX);
-        let stream = ThrottledStream { stream: LimitedStream::new(stream, limit.clone()), read: 0 };
+        let stream = LimitedStream::new(stream, limit.clone()).yield_after(READ_BYTES);
         let connected =
-            MultiplexedConnection::new_with_config(&handshake.login, stream, config).await;
+            MultiplexedConnection::new_with_config(handshake.login(), stream, config).await;
         let (connection, driver) = connected
-            .map_err(|error| ConnectionError::of_attempt(handshake.address.clone(), &error))?;
+            .map_err(|error| ConnectionError::of_attempt(handshake.address().to_owned(), &error))?;
         let mut driver: Driver = Box::pin(driver);
         let time = tokio::select! {
             biased;
             time = handshake.perform(&connection) => time?,
             () = &mut driver => return Err(ConnectionError::Unreachable {
-                address: handshake.address.clone(),
+                address: handshake.address().to_owned(),
                 reason: if limit.is_exceeded() { TOO_LONG } else { CLOSED }.into(),
             }),
         };
@@ -109,7 +103,7 @@ impl Pipeline {
     }
 
     /// Takes the publications to this process and the replies.
-    pub(super) fn received(&mut self) -> (Vec<Vec<u8>>, Vec<Replied>) {
+    pub(super) fn received(&mut self) -> (Vec<Vec<u8>>, Vec<(Request, Value)>) {
         let pushes = iter::from_fn(|| self.pushes.try_recv().ok());
         let published = pushes.filter_map(|mut push| match (push.kind, push.data.pop()) {
             (PushKind::Message, Some(Value::BulkString(payload))) => Some(payload),
@@ -195,52 +189,6 @@ impl Pipeline {
             self.handed -= 1;
             self.replies.push((request, value));
         }
-    }
-}
-
-/// A stream of which one poll reads about [`READ_BYTES`]. Then it wakes the task to be polled
-/// again.
-struct ThrottledStream {
-    stream: LimitedStream<Box<dyn Stream>>,
-    read: usize,
-}
-
-impl AsyncRead for ThrottledStream {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        if self.read >= READ_BYTES {
-            self.read = 0;
-            context.waker().wake_by_ref();
-            return Poll::Pending;
-        }
-        let before = buffer.filled().len();
-        let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
-        self.read += buffer.filled().len() - before;
-        if polled.is_pending() {
-            self.read = 0;
-        }
-        polled
-    }
-}
-
-impl AsyncWrite for ThrottledStream {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
 

@@ -4,8 +4,8 @@ use std::{pin::pin, time::Duration};
 
 use gaggle_channels::internal::reply_limit::{HANDSHAKE_BYTES_MAX, LimitedStream, ReplyLimit};
 use redis::{
-    AsyncConnectionConfig, ConnectionAddr, RedisConnectionInfo, RedisResult, Value,
-    aio::MultiplexedConnection,
+    AsyncConnectionConfig, ConnectionAddr, ProtocolVersion, RedisConnectionInfo, RedisResult,
+    Value, aio::MultiplexedConnection,
 };
 
 use super::dial::{Transport, shown, tls_at, unopened};
@@ -14,15 +14,25 @@ use crate::redis::error::ConnectionError;
 /// The login and the transport of queries.
 #[derive(Clone, Debug)]
 pub(super) struct QueryClient {
-    pub(super) login: RedisConnectionInfo,
-    pub(super) transport: Transport,
+    login: RedisConnectionInfo,
+    transport: Transport,
 }
 
 impl QueryClient {
+    pub(super) fn new(login: &RedisConnectionInfo, transport: Transport) -> Self {
+        // An error of HELLO keeps its code, an error of AUTH does not.
+        let login = login.clone().set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name();
+        Self { login, transport }
+    }
+
+    pub(super) fn transport(&self) -> &Transport {
+        &self.transport
+    }
+
     /// How long one server may take: half of an attempt to connect, whose other half is for the
     /// connection to the server that it names. The next attempt begins with another one.
     pub(super) fn patience(&self) -> Duration {
-        self.transport.limit / 2
+        self.transport.limit() / 2
     }
 
     /// Sends commands on a separate connection. Error replies are among the replies.

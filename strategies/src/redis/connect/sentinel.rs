@@ -7,7 +7,7 @@ use humantime::format_duration;
 use redis::{ConnectionAddr, RedisConnectionInfo, Value};
 
 use super::{
-    dial::{Dial, Dialing, shown, unopened},
+    dial::{Dial, DialFuture, shown, unopened},
     query::{self, QueryClient},
 };
 use crate::redis::{
@@ -20,32 +20,58 @@ const PORT: u16 = 26_379;
 
 /// The Sentinels of one master, as the options name them.
 #[derive(Clone, Debug)]
-pub(in crate::redis) struct Sentinels {
-    pub(in crate::redis) master: String,
-    pub(in crate::redis) addresses: Vec<String>,
-    pub(in crate::redis) login: RedisConnectionInfo,
+pub(super) struct Sentinels {
+    master: String,
+    addresses: Vec<String>,
+    login: RedisConnectionInfo,
+}
+
+impl Sentinels {
+    pub(super) fn new(master: String, addresses: Vec<String>) -> Self {
+        Self { master, addresses, login: RedisConnectionInfo::default() }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.addresses.is_empty()
+    }
+
+    pub(super) fn login(&self) -> &RedisConnectionInfo {
+        &self.login
+    }
+
+    pub(super) fn set_login(&mut self, user: Option<&str>, password: &str) {
+        let login = self.login.clone().set_password(password);
+        self.login = match user {
+            Some(user) => login.set_username(user),
+            None => login,
+        };
+    }
 }
 
 /// Asks the Sentinels, beginning with another one in each attempt.
 pub(super) struct SentinelDial {
-    pub(super) sentinels: Sentinels,
-    pub(super) queries: QueryClient,
-    pub(super) attempts: usize,
+    sentinels: Sentinels,
+    queries: QueryClient,
+    attempts: usize,
 }
 
 impl SentinelDial {
+    pub(super) fn new(sentinels: Sentinels, queries: QueryClient) -> Self {
+        Self { sentinels, queries, attempts: 0 }
+    }
+
     /// Asks one Sentinel, and connects to the server that it names.
-    fn way(&self, at: usize, patience: Duration) -> Dialing {
+    fn candidate(&self, at: usize, patience: Duration) -> DialFuture {
         let address = query::address(&self.sentinels.addresses[at], PORT);
         let (master, queries) = (self.sentinels.master.clone(), self.queries.clone());
         Box::pin(async move {
             let asked = named(&address, &master, &queries);
-            let asked = queries.transport.within(patience, asked).await.unwrap_or_else(|| {
+            let asked = queries.transport().within(patience, asked).await.unwrap_or_else(|| {
                 let reason = format!("no reply within {}", format_duration(patience));
                 Err(unreachable(&address, &reason))
             });
             let server = asked.map_err(io::Error::other)?;
-            queries.transport.open(&server).await.map_err(|error| {
+            queries.transport().open(&server).await.map_err(|error| {
                 let (server, sentinel) = (shown(&server), shown(&address));
                 let named = format!("{server}, which is {master} for the Sentinel at {sentinel}");
                 io::Error::other(unopened(named, error))
@@ -55,11 +81,11 @@ impl SentinelDial {
 }
 
 impl Dial for SentinelDial {
-    fn dial(&mut self) -> Vec<Dialing> {
+    fn dial(&mut self) -> Vec<DialFuture> {
         let count = self.sentinels.addresses.len();
         let (first, patience) = (self.attempts, self.queries.patience());
         self.attempts += 1;
-        (first..first + count).map(|at| self.way(at % count, patience)).collect()
+        (first..first + count).map(|at| self.candidate(at % count, patience)).collect()
     }
 
     fn may_move(&self) -> bool {
@@ -67,7 +93,7 @@ impl Dial for SentinelDial {
     }
 
     fn has_pending_look_up(&self) -> bool {
-        self.queries.transport.look_ups.has_pending()
+        self.queries.transport().has_pending_look_up()
     }
 
     fn address(&self) -> String {
@@ -97,7 +123,7 @@ async fn named(
     })?;
     match reply {
         Ok([Value::ServerError(error)]) if is_unknown_command(&error) => {
-            let scheme = queries.transport.scheme();
+            let scheme = queries.transport().scheme();
             Err(ConnectionError::misconfigured(format!(
                 "the server at {address} is not a Sentinel: give the address of one, or for that \
                  server alone write {scheme}://{address}",
@@ -114,8 +140,8 @@ async fn named(
             None => Err(unreachable("its reply has no address")),
         },
         Err(error) => Err(match Attempt::of(&error) {
-            Attempt::Refused { command, reason, permanent: false } => {
-                ConnectionError::command_refused(&shown(), command, &reason, false)
+            attempt @ Attempt::Refused { permanent: false, .. } => {
+                ConnectionError::refused(attempt.text(&shown(), &error))
             }
             Attempt::Refused { reason, .. } => refused(&reason),
             Attempt::NoResp3 => refused(&format!("it {NO_RESP3}")),

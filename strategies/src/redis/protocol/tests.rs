@@ -99,8 +99,11 @@ fn poll_replies_follow_their_nonces() {
     };
     let granted = format!("4 granted {}", words(4));
     let reply = found(poll(&["3 unknown", "1 spent", &granted]), 4).unwrap();
-    let waiting = Found::Waiting { remaining: Duration::from_millis(700) };
-    assert_eq!(reply.result, [Found::Ended, waiting, Found::Unknown, Found::Holds(grant(4))]);
+    let waiting = WaiterState::Waiting { remaining: Duration::from_millis(700) };
+    assert_eq!(
+        reply.result,
+        [WaiterState::Ended, waiting, WaiterState::Unknown, WaiterState::Holds(grant(4))]
+    );
     assert_eq!((reply.now, reply.grants), (5, vec![grant(7)]));
     // Positions that were not asked after, an unknown word, and no lease.
     for wrong in ["0 spent", "5 spent", "1 other", "1 granted", "spent"] {

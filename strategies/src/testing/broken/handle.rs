@@ -21,17 +21,15 @@ use super::{Fault, Server};
 use crate::{
     capabilities::{Capabilities, Exclusion, Order, Survives},
     clock::{Clock, Instant},
-    deadline::{Drift, granted_deadline, not_held},
+    deadline::{Drift, granted_deadline, not_held, wait_until},
     defaults::REQUEST_TIMEOUT,
     error::Error,
     limits::{DURATION_MAX, DURATION_MIN, MAX_WAIT_MAX},
     lock::{Inspection, Lock, Nonce},
     losses::{LossRegistry, LossWatch},
-    max_wait::MaxWait,
     mutex::KeyedMutex,
     operator::Operator,
-    options::{LockOptions, check_duration, check_key, check_request},
-    wait::wait_until,
+    options::{LockOptions, MaxWait, check_duration, check_key, check_request},
 };
 
 /// How late [`Fault::OverrunsMaxWait`] is; the original was, for a wait of 100 ms.

@@ -8,8 +8,7 @@ use crate::{
     error::Error,
     limits::{DURATION_MAX, DURATION_MIN, MAX_WAIT_MAX},
     lock::{Lock, Nonce},
-    max_wait::MaxWait,
-    options::LockOptions,
+    options::{LockOptions, MaxWait},
     testing::context::{
         Context, Handle, LONG, Stop, Verdict, ensure, given_up, granted, refused, remaining, took,
         unlocked,

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::{LEASE, World};
 use crate::{
-    client::messages::{Call, CallId, LockCall, Query, Reply, Until},
+    client::calls::{Call, CallId, LockCall, Query, Reply, Until},
     lock::{Lock, Nonce, Owner},
     lock_table::Grant,
 };
