@@ -82,7 +82,10 @@ async fn closing_leader_transfers_leadership() {
     members[0].1.close().await;
     assert!(began.elapsed() < ms(200), "no request was pending: {:?}", began.elapsed());
     sleep(ms(30)).await;
-    assert!(members[1..].iter().any(|(_, member)| member.group_status().unwrap().leads), "before any timeout");
+    assert!(
+        members[1..].iter().any(|(_, member)| member.group_status().unwrap().leads),
+        "before any timeout"
+    );
 }
 
 /// Another process of its name must wait 300 ms for a reply of it if it may still run.
@@ -161,7 +164,10 @@ async fn locks_of_a_lost_group_are_lost_everywhere() {
     for member in &restarted {
         member.ready().await.unwrap();
     }
-    assert!(survivor.group_status().unwrap().group.is_some_and(|group| Some(group) != former), "a new group");
+    assert!(
+        survivor.group_status().unwrap().group.is_some_and(|group| Some(group) != former),
+        "a new group"
+    );
     for key in ["adopted", "unwatched", "unread"] {
         let _ = restarted[0].lock(key, LockOptions::default().duration(ms(600_000))).await.unwrap();
     }
