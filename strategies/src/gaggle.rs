@@ -70,11 +70,7 @@ impl Gaggle {
     /// [`Error::InvalidOptions`] naming the option; [`Error::Unavailable`] if the channel does not
     /// connect, and outside a tokio runtime.
     pub async fn open(channel: Arc<dyn Channel>, options: MemberOptions) -> Result<Self, Error> {
-        Member::open(channel, options, Policy::Queue).await.map(Self::of)
-    }
-
-    pub(crate) fn of(member: Member) -> Self {
-        Self { member }
+        Member::open(channel, options, Policy::Queue).await.map(|member| Self { member })
     }
 
     /// How much this member remembers: its table, its log, its pending requests.

@@ -58,11 +58,7 @@ impl Raft {
     ///
     /// As [`Gaggle::open`](crate::Gaggle::open).
     pub async fn open(channel: Arc<dyn Channel>, options: MemberOptions) -> Result<Self, Error> {
-        Member::open(channel, options, Policy::CompareAndSet).await.map(Self::of)
-    }
-
-    pub(crate) fn of(member: Member) -> Self {
-        Self { member }
+        Member::open(channel, options, Policy::CompareAndSet).await.map(|member| Self { member })
     }
 
     /// How much this member remembers: its table, its log, its pending requests.
