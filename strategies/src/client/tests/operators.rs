@@ -48,11 +48,11 @@ async fn page_ends_at_its_limit() {
     let page = client.list(ListOptions::default().limit(4)).await.unwrap();
     let keys: Vec<&str> = page.entries.iter().map(|entry| &*entry.key).collect();
     assert_eq!((keys, page.unreadable), (vec!["k1", "k4"], vec!["k3".into()]));
-    assert_eq!(page.next, Some(Cursor("5".into())));
+    assert_eq!(page.next, Some(Cursor::new("5")));
     let rest = client.list(ListOptions::default().after(page.next.unwrap())).await.unwrap();
     assert_eq!(&*rest.entries[0].key, "k5");
-    assert_eq!(rest.next, Some(Cursor("21".into())), "16 scans a page");
-    let last = client.list(ListOptions::default().after(Cursor("40".into()))).await.unwrap();
+    assert_eq!(rest.next, Some(Cursor::new("21")), "16 scans a page");
+    let last = client.list(ListOptions::default().after(Cursor::new("40"))).await.unwrap();
     assert_eq!((last.entries.len(), last.next), (1, None));
 }
 

@@ -31,11 +31,11 @@ fn rich() -> Bench {
     bench
 }
 
-fn row<'a>(table: &'a mut LockTable, key: &str) -> &'a mut row::Row {
+fn row<'a>(table: &'a mut LockTable, key: &str) -> &'a mut Row {
     table.rows.get_mut(&key::Key::new(&key.into())).unwrap()
 }
 
-fn holder<'a>(table: &'a mut LockTable, key: &str) -> &'a mut acquisition::Acquisition {
+fn holder<'a>(table: &'a mut LockTable, key: &str) -> &'a mut Acquisition {
     &mut row(table, key).holder.acquisition
 }
 
