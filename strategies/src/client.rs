@@ -27,6 +27,9 @@ mod remote;
 mod tests;
 mod turns;
 
+#[cfg(feature = "redis")]
+pub(crate) use self::core::earlier;
+pub(crate) use self::handle::check_runtime;
 pub use self::{
     backend::{Backend, Cause, Failure, Profile},
     calls::{Call, CallId, LockCall, Output, Query, Reply, RequestId, Until},
@@ -36,4 +39,3 @@ pub use self::{
     handle::Client,
     remote::Remote,
 };
-pub(crate) use self::{core::earlier, handle::check_runtime};

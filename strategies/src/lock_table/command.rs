@@ -143,6 +143,7 @@ pub enum Effect {
     Dropped { key: Arc<str>, nonce: Nonce, process: ProcessId },
 }
 
+#[cfg(feature = "raft")]
 impl Effect {
     /// The process whose acquisition or request it is about; `None` for an UNLOCK without effect.
     pub(crate) const fn process(&self) -> Option<ProcessId> {
