@@ -73,10 +73,7 @@ const TEXTS: &[(&str, &[&str])] = &[
         "docs/quick-start.md",
         &["`duration`, {LEASE} by default", "`max_wait`, {MAX_WAIT} by default"],
     ),
-    (
-        "docs/coming-from.md",
-        &["waits {MAX_WAIT}, holds {LEASE}", "the same defaults, {LEASE} and {MAX_WAIT}"],
-    ),
+    ("docs/coming-from.md", &["waits {MAX_WAIT}, holds {LEASE}"]),
     ("docs/fencing-tokens.md", &["Its lease of {LEASE} ends"]),
     ("docs/operations.md", &["is shorter than the lease ({LEASE})"]),
     ("docs/recipes.md", &["timeouts ({REQUEST_TIMEOUT} each)"]),

@@ -13,7 +13,7 @@
 //! `Redis` and `Tcp` are features, `redis` and `tcp`. No channel reads the content of a frame.
 
 /// Adds one to a counter of the `metrics` facade; a no-op without that feature.
-#[allow(unused_macros, reason = "`Local` alone counts nothing")]
+#[allow(unused_macros, reason = "a `Memory` alone counts nothing")]
 macro_rules! count {
     ($name:literal $(, $label:literal => $value:expr)?) => {
         #[cfg(feature = "metrics")]
@@ -21,6 +21,8 @@ macro_rules! count {
     };
 }
 
+#[cfg(any(feature = "redis", feature = "tcp"))]
+mod backoff;
 mod inbox;
 #[doc(hidden)]
 pub mod internal;

@@ -9,6 +9,14 @@
 //!       Backend          the granting side: a store behind a connection, or a consensus member
 //! ```
 //!
+//! A type with a [`Client`] becomes a strategy by [`Remote`]; a `Client` is one itself:
+//!
+//! ```ignore
+//! let (client, driver) = Client::new(backend, clock, Owner::this_process(None), None);
+//! tokio::spawn(client.run(driver));
+//! let locker = gaggle::Locker::new(client);
+//! ```
+//!
 //! **Invariants.** `Core` is a function of its inputs. A nonce names one request of one call: a
 //! refused LOCK is retried under a fresh nonce. Each rule of the contract for the holder's side is
 //! implemented here and nowhere else.

@@ -9,7 +9,6 @@ use std::{
     time::Duration,
 };
 
-use rand::RngExt;
 use redis::{
     AsyncConnectionConfig, Cmd, ConnectionAddr, ConnectionInfo, ProtocolVersion, PushInfo,
     PushKind, Value, aio::MultiplexedConnection,
@@ -17,7 +16,7 @@ use redis::{
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     sync::{Notify, mpsc},
-    time::{Instant, sleep, timeout},
+    time::{Instant, timeout},
 };
 use tokio_util::task::AbortOnDropHandle;
 
@@ -28,6 +27,7 @@ use super::{
 };
 use crate::{
     QUEUE_BYTES, Received,
+    backoff::Backoff,
     internal::net::LookUps,
     internal::process::Opener,
     internal::reply_limit::{HANDSHAKE_BYTES_MAX, LimitedStream, ReplyLimit},
@@ -162,7 +162,7 @@ impl Server {
 
     /// Publishes and reconnects until the channel is disconnected.
     pub(super) async fn run(&self, mut connection: Connection, shared: &Arc<Shared>) {
-        let mut pause = RECONNECT.0;
+        let mut backoff = Backoff::new(RECONNECT);
         loop {
             let up = Instant::now();
             let Err(error) = self.publish(&mut connection).await else { return };
@@ -170,13 +170,11 @@ impl Server {
             tracing::warn!(%error, topic = %self.topics.mine, "connection to redis lost");
             // Connections that end at once must not be retried in a tight loop.
             if up.elapsed() >= HELD {
-                pause = RECONNECT.0;
+                backoff.reset();
             }
             let outgoing;
             (outgoing, connection) = loop {
-                let jittered = rand::rng().random_range(pause / 2..=pause);
-                sleep(jittered).await;
-                pause = (pause * 2).min(RECONNECT.1);
+                backoff.sleep().await;
                 if shared.inbox.check_open().is_err() {
                     return;
                 }

@@ -11,7 +11,6 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
-use rand::RngExt;
 use tokio::{
     net::{TcpListener, TcpStream, lookup_host},
     task::JoinSet,
@@ -29,7 +28,7 @@ use super::{
     stream::{Reader, Stream, halves},
 };
 use crate::{
-    FRAME_BYTES_MAX, NodeName, QUEUE_BYTES, Received, internal::net::LookUps,
+    FRAME_BYTES_MAX, NodeName, QUEUE_BYTES, Received, backoff::Backoff, internal::net::LookUps,
     internal::process::Opener,
 };
 
@@ -54,7 +53,7 @@ const LOOKUP_EVERY: Duration = Duration::from_secs(30);
 
 /// Keeps a connection to `peer` up.
 pub(super) async fn dial(shared: Arc<Shared>, peer: NodeName) {
-    let (mut pause, look_ups) = (RECONNECT.0, LookUps::default());
+    let (mut backoff, look_ups) = (Backoff::new(RECONNECT), LookUps::default());
     loop {
         let address = shared.lock().peers.get(&peer).cloned();
         if let Some(address) = address
@@ -64,12 +63,10 @@ pub(super) async fn dial(shared: Arc<Shared>, peer: NodeName) {
             run(&shared, &peer, stream).await;
             // Connections that end at once must not be retried in a tight loop.
             if up.elapsed() >= SILENCE_MAX {
-                pause = RECONNECT.0;
+                backoff.reset();
             }
         }
-        let jittered = rand::rng().random_range(pause / 2..=pause);
-        sleep(jittered).await;
-        pause = (pause * 2).min(RECONNECT.1);
+        backoff.sleep().await;
     }
 }
 
