@@ -7,18 +7,16 @@ mod request;
 mod sends;
 mod timers;
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use smallvec::SmallVec;
 
 pub use self::held::Delivery;
 pub(crate) use self::timers::earlier;
-use self::{
-    held::HeldLocks,
-    pending::Pending,
-    request::{Op, Request},
-};
+use self::{held::HeldLocks, pending::Pending, sends::Sends, timers::Timer};
 use super::{
     backend::{Cause, Profile},
-    calls::{Call, CallId, Output, Query, Reply, RequestId},
+    calls::{Call, CallId, LockCall, Output, Query, Reply, RequestId},
     commands::{Command, Copies},
 };
 use crate::{
@@ -57,6 +55,54 @@ pub struct Core {
 enum Link {
     Up,
     Down(Option<Cause>),
+}
+
+/// The order of requests that are due at the same time: unlocks first, since they free keys for
+/// locks, and locks in the order of the calls.
+type Due = (CallId, RequestId);
+
+/// A caller that waits for the reply to a request.
+type Caller = (RequestId, CallId);
+
+/// A pending request.
+#[derive(Debug)]
+struct Request {
+    op: Op,
+    sends: Sends,
+    /// When it is sent, or checked once it is queued.
+    due: Timer<Due>,
+    /// The callers, each with the time at which it stops waiting.
+    callers: SmallVec<[Timer<Caller>; 1]>,
+}
+
+/// What a request asks for.
+#[derive(Debug)]
+enum Op {
+    Lock(LockOp),
+    Unlock(UnlockOp),
+    Query(CallId, Query),
+}
+
+/// A LOCK of this process.
+#[derive(Debug)]
+struct LockOp {
+    call: LockCall,
+    /// Once the granting side has queued it: how long after that it is checked, if at all.
+    queued: Option<Option<Duration>>,
+    /// Whether it was refused as stale before.
+    stale: bool,
+}
+
+/// An UNLOCK or a withdrawal.
+#[derive(Debug)]
+struct UnlockOp {
+    lock: Lock,
+    /// A copy of the nonce's LOCK may arrive after this: the granting side must remember it.
+    copies: bool,
+    /// The time until which the UNLOCK is repeated.
+    until: Instant,
+    /// A force-unlock: the token that it ends, the process and the reason.
+    forced: Option<(u64, Arc<str>)>,
 }
 
 impl Core {
@@ -188,11 +234,11 @@ impl Core {
 
     /// Withdraws a LOCK that may have arrived or may still arrive at the granting side.
     fn withdraw_sent(&mut self, now: Instant, request: &Request) {
-        let Op::Lock(lock) = request.op() else { return };
-        if request.is_queued() || request.sends().may_have_arrived() {
+        let Op::Lock(lock) = &request.op else { return };
+        if request.is_queued() || request.sends.may_have_arrived() {
             let until = lock.withdrawn_by(now);
-            let lock = Lock::new(lock.key().clone(), lock.nonce(), 0, None);
-            self.unlock(now, lock, until, request.sends().has_copies());
+            let lock = Lock::new(lock.call.key.clone(), lock.call.nonce, 0, None);
+            self.unlock(now, lock, until, request.sends.has_copies());
         }
     }
 
@@ -218,7 +264,7 @@ impl Core {
     fn close(&mut self, now: Instant, watched: Vec<Lock>) {
         let until = now.after(self.profile.request_timeout);
         self.close_deadline.get_or_insert(until);
-        for id in self.pending.ids(|request| !matches!(request.op(), Op::Unlock(_))) {
+        for id in self.pending.ids(|request| !matches!(request.op, Op::Unlock(_))) {
             self.withdraw(now, id, |_| Reply::Failed(Error::Closed));
         }
         for lock in self.held.revoke_unread().into_iter().chain(watched) {

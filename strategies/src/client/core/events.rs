@@ -2,12 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{
-    Core, Link,
-    held::HeldLock,
-    pending::check_interval,
-    request::{Op, Request},
-};
+use super::{Core, Link, Op, Request, held::HeldLock, pending::check_interval};
 use crate::{
     client::{
         backend::Cause,
@@ -51,7 +46,7 @@ impl Core {
             }
             Event::Unconfirmed { nonce, cause } => {
                 if let Some(request) = self.pending.get(RequestId::Lock(nonce)) {
-                    request.sends_mut().delayed(cause);
+                    request.sends.delayed(cause);
                 }
             }
             Event::Unsafe { nonce, cause } => self.unsafe_grant(now, nonce, &cause),
@@ -94,10 +89,10 @@ impl Core {
             self.mark_unsafe(&key, None);
         }
         let id = request.lock_call().id;
-        let sent = request.sends().first_sent().unwrap_or(now);
+        let sent = request.sends.first_sent().unwrap_or(now);
         let deadline = granted_deadline(sent, now, waited, lease, self.profile.drift);
         let lock = Lock::new(key, nonce, token, Some(deadline));
-        let sole = !request.sends().has_copies();
+        let sole = !request.sends.has_copies();
         let delivery = self.held.granted(now, &lock, sole);
         self.reply(id, Reply::Granted { lock, delivery });
     }
@@ -129,10 +124,10 @@ impl Core {
 
     /// Sets why the calls that wait for `key` here may end in vain.
     fn mark_unsafe(&mut self, key: &Arc<str>, cause: Option<&Cause>) {
-        let waits = |it: &Request| matches!(it.op(), Op::Lock(lock) if lock.key() == key);
+        let waits = |it: &Request| matches!(&it.op, Op::Lock(lock) if lock.call.key == *key);
         for id in self.pending.ids(waits) {
             if let Some(request) = self.pending.get(id) {
-                request.set_unsafe_grant(cause.cloned());
+                request.lock_op().call.unsafe_grant = cause.cloned();
             }
         }
     }
@@ -142,7 +137,7 @@ impl Core {
         let id = RequestId::Lock(nonce);
         self.pending.dequeued(id);
         if let Some(request) = self.pending.get(id) {
-            request.sends_mut().replied();
+            request.sends.replied();
             self.withdraw(now, id, |_| reply());
         }
     }
@@ -152,7 +147,7 @@ impl Core {
         let Some(request) = self.pending.get(id).filter(|request| !request.is_queued()) else {
             return;
         };
-        request.sends_mut().replied();
+        request.sends.replied();
         let again = request.mark_stale();
         self.pending.schedule(id, if again { now.after(STALE_PAUSE) } else { now });
     }
@@ -171,7 +166,7 @@ impl Core {
         let mut request = self.pending.take(RequestId::Unlock(nonce));
         // By an operator, or by another process to which the lock was transferred.
         let is_elsewhere =
-            request.as_ref().is_none_or(|own| was_held && !own.sends().may_have_arrived());
+            request.as_ref().is_none_or(|own| was_held && !own.sends.may_have_arrived());
         if let Some(held) = held {
             let forced = request.as_mut().and_then(|request| request.take_forced());
             match (is_elsewhere, forced) {
@@ -183,7 +178,7 @@ impl Core {
                     // was noted before.
                     let is_of_dropped_guard = |own: &Request| {
                         !own.has_callers()
-                            && !own.sends().is_unsettled()
+                            && !own.sends.is_unsettled()
                             && self.close_deadline.is_none()
                     };
                     let is_loss = !was_held
@@ -201,7 +196,7 @@ impl Core {
 
     fn extended(&mut self, now: Instant, id: CallId, token: Option<u64>) {
         let Some(request) = self.pending.take(RequestId::Query(id)) else { return };
-        let sent = request.sends().first_sent().unwrap_or(now);
+        let sent = request.sends.first_sent().unwrap_or(now);
         let Op::Query(_, Query::Extend { lock, lease }) = request.into_op() else {
             unreachable!("another query has no reply of an extension")
         };
@@ -235,7 +230,7 @@ impl Core {
         {
             if fate == Fate::NoReply {
                 // The LOCK may arrive after its withdrawal.
-                withdrawal.add_copies();
+                withdrawal.unlock_op().copies = true;
             }
             return;
         }
@@ -248,7 +243,7 @@ impl Core {
         }
         // A check that arrived twice has no effect.
         let fate = if is_check { Fate::Refused } else { fate };
-        let failures = request.sends_mut().failed(fate, cause.clone());
+        let failures = request.sends.failed(fate, cause.clone());
         if (is_check || request.repeats_after(fate)) && !cause.is_permanent() {
             self.pending.schedule(id, now.after(back_off(&mut self.rng, failures)));
         } else {
@@ -300,13 +295,13 @@ impl Core {
         for id in self.pending.ids(|_| true) {
             self.pending.dequeued(id);
             let Some(request) = self.pending.get(id) else { continue };
-            match (id, request.op()) {
+            match (id, &request.op) {
                 (RequestId::Unlock(nonce), _) => {
-                    request.sends_mut().orphaned();
+                    request.sends.orphaned();
                     self.unlocked(now, nonce, false);
                 }
                 (_, &Op::Query(id, Query::Extend { .. })) => self.extended(now, id, None),
-                (_, Op::Lock(_)) => request.sends_mut().reset(),
+                (_, Op::Lock(_)) => request.sends.reset(),
                 _ => {}
             }
         }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use super::{
-    request::{Caller, Due, Op, Request},
+    Caller, Due, Op, Request,
     timers::{Timer, TimerQueue, earlier},
 };
 use crate::{
@@ -70,8 +70,8 @@ impl Pending {
         op: impl FnOnce() -> Op,
     ) -> &mut Request {
         let request = self.by_id.entry(id).or_insert_with(|| Box::new(Request::new(id, op())));
-        if request.sends().count() == 0 {
-            self.sends.set(request.due(), now);
+        if request.sends.count() == 0 {
+            self.sends.set(&mut request.due, now);
         }
         request
     }
@@ -83,14 +83,14 @@ impl Pending {
         if let Some(limit) = limit {
             self.ends.set(&mut caller, limit);
         }
-        request.caller_timers().push(caller);
+        request.callers.push(caller);
     }
 
     /// Sends the request at `at`, or checks it then if it is queued.
     pub(super) fn schedule(&mut self, id: RequestId, at: Instant) {
         let Some(request) = self.by_id.get_mut(&id) else { return };
         let queue = if request.is_queued() { &mut self.checks } else { &mut self.sends };
-        queue.set(request.due(), at);
+        queue.set(&mut request.due, at);
     }
 
     /// The granting side has queued this LOCK. `check_after` returns when it is checked, if at all,
@@ -103,23 +103,23 @@ impl Pending {
     ) {
         let Some(request) = self.by_id.get_mut(&id) else { return };
         let check_after = check_after(request.lock_call().lease);
-        request.sends_mut().replied();
+        request.sends.replied();
         if !request.is_queued() {
-            self.sends.remove(request.due());
+            self.sends.remove(&mut request.due);
             self.queued += 1;
         }
-        request.enqueue(check_after);
+        request.lock_op().queued = Some(check_after);
         if let Some(interval) = check_after {
-            self.checks.set(request.due(), now.after(interval));
+            self.checks.set(&mut request.due, now.after(interval));
         }
     }
 
     /// The granting side has this LOCK in its queue no longer. Returns it, if it was there.
     pub(super) fn dequeued(&mut self, id: RequestId) -> Option<&mut Request> {
         let request = self.by_id.get_mut(&id).filter(|request| request.is_queued())?;
-        self.checks.remove(request.due());
+        self.checks.remove(&mut request.due);
         self.queued -= 1;
-        request.dequeue();
+        request.lock_op().queued = None;
         Some(request)
     }
 
@@ -128,8 +128,8 @@ impl Pending {
         let mut request = self.by_id.remove(&id)?;
         self.queued -= usize::from(request.is_queued());
         let queue = if request.is_queued() { &mut self.checks } else { &mut self.sends };
-        queue.remove(request.due());
-        request.caller_timers().iter_mut().for_each(|caller| self.ends.remove(caller));
+        queue.remove(&mut request.due);
+        request.callers.iter_mut().for_each(|caller| self.ends.remove(caller));
         Some(request)
     }
 
@@ -137,7 +137,7 @@ impl Pending {
     pub(super) fn take_caller(&mut self, (id, caller): Caller) -> Option<&Request> {
         let request = self.by_id.get_mut(&id)?;
         let at = request.callers().position(|other| other == caller)?;
-        self.ends.remove(&mut request.caller_timers().remove(at));
+        self.ends.remove(&mut request.callers.remove(at));
         Some(request)
     }
 
@@ -169,17 +169,17 @@ impl Pending {
         submit: &mut impl FnMut(Command) -> Copies,
     ) {
         let request = self.by_id.get_mut(&id).expect(PENDING);
-        if request.sends().lacks_reply() {
+        if request.sends.lacks_reply() {
             count!("gaggle_requests_retransmitted_total");
         }
         let copies = submit(request.command());
-        request.sends_mut().submitted(now, copies);
+        request.sends.submitted(now, copies);
         match resend {
             Some(pause) => {
-                let at = now.after(doubled(pause, request.sends().count()));
-                self.sends.set(request.due(), at);
+                let at = now.after(doubled(pause, request.sends.count()));
+                self.sends.set(&mut request.due, at);
             }
-            None => self.sends.remove(request.due()),
+            None => self.sends.remove(&mut request.due),
         }
     }
 
@@ -195,7 +195,7 @@ impl Pending {
         while let Some((_, id)) = self.checks.first(horizon) {
             let request = self.by_id.get_mut(&id).expect(PENDING);
             // The reply, a `Queued`, schedules the next check.
-            self.checks.remove(request.due());
+            self.checks.remove(&mut request.due);
             submit(request.check());
         }
         true

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
 
-use super::{Link, sends::Sends, timers::Timer};
+use super::{Link, LockOp, Op, Request, UnlockOp, sends::Sends, timers::Timer};
 use crate::{
     client::{
         backend::{Cause, Profile},
@@ -13,60 +13,12 @@ use crate::{
     },
     clock::Instant,
     error::{Error, UnavailableKind},
-    lock::{Lock, Nonce},
+    lock::Lock,
 };
 
 /// How long the withdrawal of an unbounded wait is repeated beyond its lease: after that, the
 /// granting side drops the waiter with its process.
 const FOREVER_GRACE: Duration = Duration::from_secs(3600);
-
-/// The order of requests that are due at the same time: unlocks first, since they free keys for
-/// locks, and locks in the order of the calls.
-pub(super) type Due = (CallId, RequestId);
-
-/// A caller that waits for the reply to a request.
-pub(super) type Caller = (RequestId, CallId);
-
-/// A pending request.
-#[derive(Debug)]
-pub(super) struct Request {
-    op: Op,
-    sends: Sends,
-    /// When it is sent, or checked once it is queued.
-    due: Timer<Due>,
-    /// The callers, each with the time at which it stops waiting.
-    callers: SmallVec<[Timer<Caller>; 1]>,
-}
-
-/// What a request asks for.
-#[derive(Debug)]
-pub(super) enum Op {
-    Lock(LockOp),
-    Unlock(UnlockOp),
-    Query(CallId, Query),
-}
-
-/// A LOCK of this process.
-#[derive(Debug)]
-pub(super) struct LockOp {
-    call: LockCall,
-    /// Once the granting side has queued it: how long after that it is checked, if at all.
-    queued: Option<Option<Duration>>,
-    /// Whether it was refused as stale before.
-    stale: bool,
-}
-
-/// An UNLOCK or a withdrawal.
-#[derive(Debug)]
-pub(super) struct UnlockOp {
-    lock: Lock,
-    /// A copy of the nonce's LOCK may arrive after this: the granting side must remember it.
-    copies: bool,
-    /// The time until which the UNLOCK is repeated.
-    until: Instant,
-    /// A force-unlock: the token that it ends, the process and the reason.
-    forced: Option<(u64, Arc<str>)>,
-}
 
 impl Op {
     pub(super) fn lock(call: LockCall) -> Self {
@@ -88,39 +40,12 @@ impl Request {
         Self { op, sends: Sends::default(), due, callers: SmallVec::new() }
     }
 
-    pub(super) fn op(&self) -> &Op {
-        &self.op
-    }
-
-    /// The query, whose request is pending no longer.
-    pub(super) fn into_op(self) -> Op {
-        self.op
-    }
-
-    pub(super) fn sends(&self) -> &Sends {
-        &self.sends
-    }
-
-    pub(super) fn sends_mut(&mut self) -> &mut Sends {
-        &mut self.sends
-    }
-
-    /// When it is sent or checked: set by the queue of timers.
-    pub(super) fn due(&mut self) -> &mut Timer<Due> {
-        &mut self.due
-    }
-
     pub(super) fn callers(&self) -> impl Iterator<Item = CallId> {
         self.callers.iter().map(|caller| caller.item.1)
     }
 
     pub(super) fn has_callers(&self) -> bool {
         !self.callers.is_empty()
-    }
-
-    /// The callers with the times at which they stop waiting: set by the queue of timers.
-    pub(super) fn caller_timers(&mut self) -> &mut SmallVec<[Timer<Caller>; 1]> {
-        &mut self.callers
     }
 
     /// The call of a LOCK: only [`RequestId::Lock`] names one.
@@ -131,7 +56,7 @@ impl Request {
         }
     }
 
-    fn lock_op(&mut self) -> &mut LockOp {
+    pub(super) fn lock_op(&mut self) -> &mut LockOp {
         match &mut self.op {
             Op::Lock(lock) => lock,
             other => unreachable!("expected a LOCK, found {other:?}"),
@@ -139,35 +64,16 @@ impl Request {
     }
 
     /// The UNLOCK that this is: only [`RequestId::Unlock`] names one.
-    fn unlock_op(&mut self) -> &mut UnlockOp {
+    pub(super) fn unlock_op(&mut self) -> &mut UnlockOp {
         match &mut self.op {
             Op::Unlock(unlock) => unlock,
             other => unreachable!("expected an UNLOCK, found {other:?}"),
         }
     }
 
-    /// The granting side has queued this LOCK, to be checked after the interval, if at all.
-    pub(super) fn enqueue(&mut self, check_after: Option<Duration>) {
-        self.lock_op().queued = Some(check_after);
-    }
-
-    pub(super) fn dequeue(&mut self) {
-        self.lock_op().queued = None;
-    }
-
-    /// Sets why the grant of this LOCK, or an earlier one of its key, is not safe.
-    pub(super) fn set_unsafe_grant(&mut self, cause: Option<Cause>) {
-        self.lock_op().call.unsafe_grant = cause;
-    }
-
     /// Notes that this LOCK was refused as stale. Returns whether that happened before.
     pub(super) fn mark_stale(&mut self) -> bool {
         std::mem::replace(&mut self.lock_op().stale, true)
-    }
-
-    /// Notes that a copy of the LOCK may arrive after this UNLOCK.
-    pub(super) fn add_copies(&mut self) {
-        self.unlock_op().copies = true;
     }
 
     /// Makes this UNLOCK a force-unlock of the token.
@@ -302,14 +208,6 @@ impl Request {
 }
 
 impl LockOp {
-    pub(super) fn key(&self) -> &Arc<str> {
-        &self.call.key
-    }
-
-    pub(super) fn nonce(&self) -> Nonce {
-        self.call.nonce
-    }
-
     /// The time until which the withdrawal is repeated: after it, the lease that it would end is
     /// over.
     pub(super) fn withdrawn_by(&self, now: Instant) -> Instant {
