@@ -105,6 +105,20 @@ struct UnlockOp {
     forced: Option<(u64, Arc<str>)>,
 }
 
+/// An acquisition that this process relies on.
+#[derive(Debug)]
+struct HeldLock {
+    key: Arc<str>,
+    token: u64,
+    deadline: Instant,
+    /// When its lease ends if every EXTEND took effect: one without a reply may have.
+    extended_to: Instant,
+    /// No other copy of its LOCK can still arrive at the granting side.
+    sole: bool,
+    /// The delivery of the grant. If another process was granted the lock, it counts as taken.
+    delivery: Delivery,
+}
+
 impl Core {
     /// A core that cannot send until its backend is up; `seed` decides its jitter.
     #[must_use]
@@ -216,7 +230,7 @@ impl Core {
         if let RequestId::Lock(nonce) = id
             && let Some(held) = self.held.get(nonce)
         {
-            let (lock, until) = (held.lock(nonce), now.max(held.deadline()));
+            let (lock, until) = (held.lock(nonce), now.max(held.deadline));
             self.unlock(now, lock, until, false);
         } else {
             // No caller reads the reply: it makes the driver forget the caller.
@@ -246,8 +260,8 @@ impl Core {
     /// held.
     fn unlock(&mut self, now: Instant, lock: Lock, until: Instant, copies: bool) {
         let held = self.held.get(lock.nonce());
-        let until = held.map_or(until, |held| until.max(held.extended_to()));
-        let copies = held.map_or(copies, |held| !held.is_sole());
+        let until = held.map_or(until, |held| until.max(held.extended_to));
+        let copies = held.map_or(copies, |held| !held.sole);
         let id = RequestId::Unlock(lock.nonce());
         self.pending.enter(now, id, || Op::unlock(lock, copies, until)).repeat_until(until);
     }
@@ -255,7 +269,7 @@ impl Core {
     /// Checks a lock whose watch may have begun after its loss was reported.
     fn check_late_watch(&mut self, lock: Lock) {
         let token = lock.fencing_token();
-        if self.held.get(lock.nonce()).is_none_or(|held| held.token() != token) {
+        if self.held.get(lock.nonce()).is_none_or(|held| held.token != token) {
             self.outputs.push(Output::Lost { lock, forced: None });
         }
     }

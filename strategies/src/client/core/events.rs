@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{Core, Link, Op, Request, held::HeldLock, pending::check_interval};
+use super::{Core, HeldLock, Link, Op, Request, pending::check_interval};
 use crate::{
     client::{
         backend::Cause,
@@ -183,7 +183,7 @@ impl Core {
                     };
                     let is_loss = !was_held
                         && was_taken
-                        && now < held.deadline()
+                        && now < held.deadline
                         && request.as_deref().is_some_and(is_of_dropped_guard);
                     self.outputs.push(Output::Released { lock: held.lock(nonce), is_loss });
                 }
@@ -314,7 +314,7 @@ impl Core {
         // The loss of a dropped guard's lock is counted by the reply to its UNLOCK.
         if !is_dropped && let Some(held) = self.held.remove_up_to(nonce, token) {
             held.lose();
-            lock = lock.with_deadline(held.deadline());
+            lock = lock.with_deadline(held.deadline);
         }
         self.outputs.push(Output::Lost { lock, forced });
     }

@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use super::HeldLock;
 use crate::{
     client::commands::Command,
     clock::Instant,
@@ -24,20 +25,6 @@ pub(super) struct HeldLocks {
     sweep_at: Option<Instant>,
     /// The greatest token ever granted to this process.
     greatest_token: u64,
-}
-
-/// An acquisition that this process relies on.
-#[derive(Debug)]
-pub(super) struct HeldLock {
-    key: Arc<str>,
-    token: u64,
-    deadline: Instant,
-    /// When its lease ends if every EXTEND took effect: one without a reply may have.
-    extended_to: Instant,
-    /// No other copy of its LOCK can still arrive at the granting side.
-    sole: bool,
-    /// The delivery of the grant. If another process was granted the lock, it counts as taken.
-    delivery: Delivery,
 }
 
 /// Decides whether the caller takes a grant, or the core revokes it first because the handle closes
@@ -88,22 +75,6 @@ impl Delivery {
 impl HeldLock {
     pub(super) fn lock(&self, nonce: Nonce) -> Lock {
         Lock::new(self.key.clone(), nonce, self.token, Some(self.deadline))
-    }
-
-    pub(super) fn token(&self) -> u64 {
-        self.token
-    }
-
-    pub(super) fn deadline(&self) -> Instant {
-        self.deadline
-    }
-
-    pub(super) fn extended_to(&self) -> Instant {
-        self.extended_to
-    }
-
-    pub(super) fn is_sole(&self) -> bool {
-        self.sole
     }
 
     /// Revokes every reply that was not read. Returns whether no caller had the lock.
