@@ -42,12 +42,12 @@ impl LockTable {
             self.verify_row(row, &mut seen)?;
         }
         let mut last_end = None;
-        for (at, _) in self.nonces.ended() {
+        for &(at, _) in &self.nonces.ended {
             require(last_end <= Some(at) && at <= self.now, "ends out of order")?;
             last_end = Some(at);
         }
-        let nonces = seen.nonces.len() + self.nonces.remembered();
-        require(self.nonces.len() == nonces, "nonce without an acquisition")?;
+        let nonces = seen.nonces.len() + self.nonces.ended.len();
+        require(self.nonces.known.len() == nonces, "nonce without an acquisition")?;
         require(nonces as u64 <= self.config.nonces_max, "more nonces than the limit")?;
         require(self.rows.len() as u64 <= self.config.keys_max, "more keys than the limit")
     }

@@ -30,16 +30,6 @@ impl Nonces {
         self.known.get(&nonce).copied()
     }
 
-    /// How many hold, wait or are remembered.
-    pub(super) fn len(&self) -> usize {
-        self.known.len()
-    }
-
-    /// How many have ended and are remembered.
-    pub(super) fn remembered(&self) -> usize {
-        self.ended.len()
-    }
-
     /// Notes that a nonce holds or waits.
     pub(super) fn set(&mut self, nonce: Nonce, known: Known) {
         self.known.insert(nonce, known);
@@ -105,11 +95,6 @@ impl Nonces {
                     && self.floor.is_none_or(|floor| time > floor)
             }
         }
-    }
-
-    /// The ended nonces, the oldest first.
-    pub(super) fn ended(&self) -> impl Iterator<Item = (ClusterTime, Nonce)> {
-        self.ended.iter().copied()
     }
 }
 

@@ -131,7 +131,7 @@ impl LockTable {
         Sizes {
             keys: self.rows.len() as u64,
             waiters: self.index.processes.values().map(|waiters| waiters.len() as u64).sum(),
-            nonces_remembered: self.nonces.remembered() as u64,
+            nonces_remembered: self.nonces.ended.len() as u64,
         }
     }
 

@@ -57,7 +57,7 @@ impl LockTable {
             last_position: self.last_position,
             floor: self.nonces.floor,
             rows: rows.collect(),
-            ended: self.nonces.ended().collect(),
+            ended: self.nonces.ended.iter().copied().collect(),
         };
         postcard::to_allocvec(&image).expect("a vector takes every byte")
     }

@@ -94,7 +94,7 @@ impl LockTable {
         if !self.nonces.accepts(request.seen, config.group, now, config.nonce_memory_ms) {
             return Err(Refusal::Stale);
         }
-        check_limit(self.nonces.len(), config.nonces_max, Bound::Nonces)?;
+        check_limit(self.nonces.known.len(), config.nonces_max, Bound::Nonces)?;
         let position = self.last_position + 1;
         let acquisition = Acquisition::new(position, request, now);
         let effect = match self.rows.entry(key) {

@@ -148,7 +148,7 @@ fn table_at_every_limit_is_restored() {
     sound(&|t| t.nonces.floor = Some(t.now));
     sound(&|t| t.config.keys_max = t.rows.len() as u64);
     sound(&|t| t.config.waiters_per_key_max = row(t, "k").queue.len() as u64);
-    sound(&|t| t.config.nonces_max = t.nonces.len() as u64);
+    sound(&|t| t.config.nonces_max = t.nonces.known.len() as u64);
     let first_token = FIRST_TOKEN_MAX;
     let mut bench = Bench::with(TableConfig { first_token, ..TableConfig::default() });
     bench.noop(TIME_MAX.0);
