@@ -197,7 +197,7 @@ impl Core {
     fn extended(&mut self, now: Instant, id: CallId, token: Option<u64>) {
         let Some(request) = self.pending.take(RequestId::Query(id)) else { return };
         let sent = request.sends.first_sent().unwrap_or(now);
-        let Op::Query(_, Query::Extend { lock, lease }) = request.into_op() else {
+        let Op::Query(_, Query::Extend { lock, lease }) = request.op else {
             unreachable!("another query has no reply of an extension")
         };
         // With another token it is a later acquisition, which this lock is not.
@@ -237,7 +237,7 @@ impl Core {
         let Some(request) = self.pending.get(id).filter(|it| it.is_queued() == is_check) else {
             return;
         };
-        if let Op::Query(_, Query::Extend { lock, .. }) = request.op() {
+        if let Op::Query(_, Query::Extend { lock, .. }) = &request.op {
             let (lock, cause) = (lock.clone(), cause.clone());
             self.outputs.push(Output::Unextended { lock, cause });
         }
