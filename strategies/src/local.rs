@@ -156,8 +156,12 @@ impl Local {
     }
 
     fn end(&self, lock: &Lock) -> Result<(), Error> {
-        self.shards.held(lock)?.unlock(lock.key(), lock.nonce());
-        Ok(())
+        let held = self.shards.held(lock).map(|mut it| it.unlock(lock.key(), lock.nonce()));
+        if held.is_err() && lock.nonce().is_given() {
+            // The nonce may wait.
+            self.shards.access(lock.key())?.unlock(lock.key(), lock.nonce());
+        }
+        held
     }
 }
 

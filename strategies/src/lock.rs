@@ -42,11 +42,40 @@ impl Nonce {
         Self(uuid::Uuid::from_u128(bits))
     }
 
+    /// The nonce of these 128 bits for [`LockOptions::nonce`](crate::LockOptions::nonce): of version
+    /// 8, whose four bits are not taken from `bits`.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn given(bits: u128) -> Self {
+        Self::from_u128(with_version(bits, 8))
+    }
+
+    /// The generated nonce of these 128 bits: of version 7.
+    #[cfg(any(feature = "raft", feature = "redis"))]
+    pub(crate) const fn generated(bits: u128) -> Self {
+        Self::from_u128(with_version(bits, 7))
+    }
+
+    /// Whether a caller gave the nonce. Only an `unlock` and the granting side's time end such an
+    /// acquisition: another process may rely on it.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn is_given(self) -> bool {
+        self.as_u128() >> VERSION_AT & 0xf == 8
+    }
+
     /// The 128 bits of the nonce.
     #[must_use]
     pub const fn as_u128(self) -> u128 {
         self.0.as_u128()
     }
+}
+
+/// The position of the version in the bits of a UUID (RFC 9562 §4.2).
+const VERSION_AT: u32 = 76;
+
+const fn with_version(bits: u128, version: u128) -> u128 {
+    bits & !(0xf << VERSION_AT) | version << VERSION_AT
 }
 
 /// The time since 1970, which need not be exact.

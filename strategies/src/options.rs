@@ -8,6 +8,7 @@ use crate::{
     defaults,
     error::Error,
     limits::{DURATION_MAX, DURATION_MIN, KEY_BYTES_MAX, LABEL_BYTES_MAX, MAX_WAIT_MAX},
+    lock::Nonce,
 };
 
 /// The lease, wait and label of a lock request.
@@ -28,6 +29,7 @@ pub struct LockOptions {
     duration: Duration,
     max_wait: MaxWait,
     label: Option<String>,
+    nonce: Option<Nonce>,
 }
 
 impl Default for LockOptions {
@@ -36,6 +38,7 @@ impl Default for LockOptions {
             duration: defaults::LEASE,
             max_wait: MaxWait::AtMost(defaults::MAX_WAIT),
             label: None,
+            nonce: None,
         }
     }
 }
@@ -66,6 +69,31 @@ impl LockOptions {
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = Some(label.into());
         self
+    }
+
+    /// Sets the nonce of the acquisition: for a server whose clients name their acquisitions, and
+    /// may come to another process with the same name. Use [`Nonce::given`].
+    ///
+    /// A repeated call with the nonce keeps the position in the queue, on members also in another
+    /// process, or returns the lock that the nonce holds. The call makes one acquisition: where
+    /// others retry under a fresh nonce, it ends as [`Error::TimedOut`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future withdraws nothing: the wait ends with its `max_wait`, and a lock with its
+    /// lease. [`KeyedMutex::unlock`](crate::KeyedMutex::unlock) withdraws it.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn nonce(mut self, nonce: Nonce) -> Self {
+        self.nonce = Some(Nonce::given(nonce.as_u128()));
+        self
+    }
+
+    /// The nonce that the caller gave.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn get_nonce(&self) -> Option<Nonce> {
+        self.nonce
     }
 
     /// The requested lease.

@@ -65,7 +65,7 @@ impl Random {
             Self::System(mask) => Nonce::masked(mask),
             Self::Seeded(ids) => {
                 let mut ids = ids.lock().unwrap_or_else(PoisonError::into_inner);
-                Nonce::from_u128(ids.next_wide())
+                Nonce::generated(ids.next_wide())
             }
         }
     }

@@ -14,7 +14,7 @@ use std::{
 use futures_util::FutureExt as _;
 use gaggle_channels::{Channel, ChannelError, Hub, NodeName};
 use gaggle_strategies::{
-    Error, Gaggle, KeyedMutex, Lock, LockOptions, MemberOptions, clock::TokioClock,
+    Error, Gaggle, KeyedMutex, Lock, LockOptions, MemberOptions, clock::TokioClock, lock::Nonce,
 };
 use tokio::{
     task::unconstrained,
@@ -230,4 +230,34 @@ async fn waiter_is_granted_at_lease_end() {
         let took = began.elapsed().as_millis();
         assert!((u128::from(ms)..=u128::from(ms) + 1).contains(&took), "{took} ms of {ms}");
     }
+}
+
+/// A repeated LOCK of a given nonce moves the waiter to the process that repeats it, in its place.
+/// The former process unlocks nothing as its call ends.
+#[tokio::test(start_paused = true)]
+async fn given_nonce_is_taken_over_in_its_position() {
+    let members = cluster(&Hub::new()).await;
+    let [a, b, c] = [0, 1, 2].map(|place| &members[place].1);
+    let first = a.lock("k", LockOptions::default()).await.unwrap();
+    let wait = LockOptions::default().max_wait(ms(9_000));
+    let given = wait.clone().nonce(Nonce::given(7));
+    let mut context = Context::from_waker(Waker::noop());
+    let mut former = Box::pin(b.lock("k", given.clone().max_wait(ms(2_000))));
+    assert!(former.as_mut().poll(&mut context).is_pending());
+    sleep(ms(50)).await;
+    let mut other = Box::pin(a.lock("k", wait));
+    assert!(other.as_mut().poll(&mut context).is_pending());
+    sleep(ms(50)).await;
+    let mut moved = Box::pin(c.lock("k", given));
+    assert!(moved.as_mut().poll(&mut context).is_pending());
+    sleep(ms(50)).await;
+    a.unlock(&first).await.unwrap();
+    let lock = moved.await.unwrap();
+    assert_eq!((lock.nonce(), lock.fencing_token()), (Nonce::given(7), first.fencing_token() + 1));
+    assert!(matches!(former.await, Err(Error::TimedOut(None))));
+    b.close().await;
+    let held = a.inspect("k").await.unwrap().unwrap();
+    assert_eq!(held.nonce, lock.nonce(), "nothing ended it");
+    c.unlock(&lock).await.unwrap();
+    assert_eq!(other.await.unwrap().fencing_token(), lock.fencing_token() + 1);
 }

@@ -8,8 +8,8 @@ mod redis_support;
 
 use std::{sync::Arc, time::Instant};
 
-use gaggle_strategies::{KeyedMutex, LockOptions, Redis};
-use redis_support::{Doomed, Server, at_once, ms, secs, take};
+use gaggle_strategies::{Error, KeyedMutex, LockOptions, Redis, lock::Nonce};
+use redis_support::{Doomed, Server, at_once, ms, patient, secs, take};
 
 #[tokio::test]
 async fn keys_expire_without_clients() {
@@ -56,4 +56,35 @@ async fn close_ends_an_attempt_to_connect() {
     assert!(started.elapsed() < ms(1_500), "{:?}", started.elapsed());
     assert!(alive() < open);
     server.signal("CONT");
+}
+
+/// A repeated LOCK of a given nonce keeps its position, and moves the wait to the process that
+/// repeats it. The former process unlocks nothing.
+#[tokio::test]
+async fn given_nonce_is_taken_over_in_its_position() {
+    let server = Server::start().await;
+    let [a, b] = [server.options(), server.options()].map(Redis::open);
+    let (a, b) = (Arc::new(a.await.unwrap()), Arc::new(b.await.unwrap()));
+    let first = take(&a, "k", secs(20)).await;
+    let given = LockOptions::default().nonce(Nonce::given(7)).max_wait(secs(20));
+    let wait = |redis: &Arc<Redis>, options: LockOptions| {
+        let redis = redis.clone();
+        tokio::spawn(async move { redis.lock("k", options).await })
+    };
+    let former = wait(&a, given.clone().max_wait(secs(1)));
+    server.queued("k", 1).await;
+    let other = wait(&a, patient());
+    server.queued("k", 2).await;
+    let moved = wait(&b, given);
+    // The wait of the former call is over, and the place is kept.
+    assert!(matches!(former.await.unwrap(), Err(Error::TimedOut(None))));
+    a.unlock(&first).await.unwrap();
+    let began = Instant::now();
+    let lock = moved.await.unwrap().unwrap();
+    assert!(began.elapsed() < ms(500), "it was published to its new process");
+    assert_eq!(lock.nonce(), Nonce::given(7));
+    tokio::time::sleep(ms(100)).await;
+    assert!(!other.is_finished(), "it waits behind the given nonce");
+    b.unlock(&lock).await.unwrap();
+    assert!(other.await.unwrap().unwrap().fencing_token() > lock.fencing_token());
 }

@@ -230,6 +230,10 @@ impl Core {
         if let RequestId::Lock(nonce) = id
             && let Some(held) = self.held.get(nonce)
         {
+            if nonce.is_given() {
+                self.held.remove(nonce);
+                return;
+            }
             let (lock, until) = (held.lock(nonce), now.max(held.deadline));
             self.unlock(now, lock, until, false);
         } else {
@@ -246,13 +250,16 @@ impl Core {
         }
     }
 
-    /// Withdraws a LOCK that may have arrived or may still arrive at the granting side.
+    /// Withdraws a LOCK that may have arrived or may still arrive at the granting side, unless
+    /// another process may have taken over its nonce.
     fn withdraw_sent(&mut self, now: Instant, request: &Request) {
         let Op::Lock(lock) = &request.op else { return };
         if request.is_queued() || request.sends.may_have_arrived() {
             let until = lock.withdrawn_by(now);
             let lock = Lock::new(lock.call.key.clone(), lock.call.nonce, 0, None);
-            self.unlock(now, lock, until, request.sends.has_copies());
+            if !lock.nonce().is_given() {
+                self.unlock(now, lock, until, request.sends.has_copies());
+            }
         }
     }
 
@@ -281,7 +288,8 @@ impl Core {
         for id in self.pending.ids(|request| !matches!(request.op, Op::Unlock(_))) {
             self.withdraw(now, id, |_| Reply::Failed(Error::Closed));
         }
-        for lock in self.held.revoke_unread().into_iter().chain(watched) {
+        let unread = self.held.revoke_unread().into_iter().filter(|it| !it.nonce().is_given());
+        for lock in unread.chain(watched) {
             self.unlock(now, lock, until, true);
         }
     }

@@ -72,7 +72,8 @@ impl<'a> Call<'a> {
         options: LockOptions,
     ) -> Result<(Self, Look), Error> {
         let mut access = shards.access(&key)?;
-        let (nonce, sent) = (Nonce::masked(&[0; 10]), access.now);
+        let nonce = options.get_nonce().unwrap_or_else(|| Nonce::masked(&[0; 10]));
+        let sent = access.now;
         let until = wait_until(sent, options.get_max_wait());
         let mut call = Self { shards, key, options, nonce, sent, until, notify: None };
         let look = call.send(&mut access)?;
@@ -85,7 +86,7 @@ impl<'a> Call<'a> {
         match access.step(&Command::Lock(request)) {
             Some(Effect::Granted(grant)) => {
                 let taken = self.take(access, &grant);
-                if taken.is_err() {
+                if taken.is_err() && !self.nonce.is_given() {
                     access.unlock(&self.key, self.nonce);
                 }
                 taken.map(Break)
@@ -95,7 +96,9 @@ impl<'a> Call<'a> {
             Some(Effect::Refused { reason: Refusal::Limit { what, limit }, .. }) => {
                 Err(Error::Limit { what: what.name(), limit })
             }
-            // Neither stale nor spent: it is sent once.
+            // A given nonce has ended, or holds or waits for another key.
+            Some(Effect::Refused { reason: Refusal::Spent, .. }) => Err(Error::TimedOut(None)),
+            // Not stale: it is sent once.
             other => unreachable!("a LOCK has no reply {other:?}"),
         }
     }
@@ -121,12 +124,12 @@ impl<'a> Call<'a> {
     fn look(&mut self) -> Result<Look, Error> {
         let mut access = self.shards.access(&self.key)?;
         let over = self.until.is_some_and(|until| until <= access.now);
-        let waiter = access.shard.waiters.get(&self.nonce);
+        let waiter = self.waiter(&access);
         if over && waiter.is_none_or(|waiter| waiter.grant.is_none()) {
             return Err(Error::TimedOut(None));
         }
         access.step(&Command::Noop);
-        match access.shard.waiters.get(&self.nonce) {
+        match self.waiter(&access) {
             Some(Waiter { grant: Some(grant), .. }) => {
                 let grant = grant.clone();
                 let lock = self.take(&mut access, &grant)?;
@@ -136,7 +139,7 @@ impl<'a> Call<'a> {
             }
             Some(_) => Ok(Continue(self.wait(&mut access))),
             // The key was granted, and its lease ended before this check.
-            None if over => Err(Error::TimedOut(None)),
+            None if over || self.nonce.is_given() => Err(Error::TimedOut(None)),
             None => {
                 self.nonce = Nonce::masked(&[0; 10]);
                 self.send(&mut access)
@@ -144,13 +147,22 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// The call's entry among the waiters. A later call with the same given nonce has another.
+    fn waiter<'b>(&self, access: &'b Access<'_>) -> Option<&'b Waiter> {
+        let notify = self.notify.as_ref()?;
+        access.shard.waiters.get(&self.nonce).filter(|it| Arc::ptr_eq(&it.notify, notify))
+    }
+
     /// Makes the lock of a grant. If less than half of its lease remains, the lease is extended
     /// first, within `max_wait` (contract, rule 2).
     fn take(&self, access: &mut Access<'_>, grant: &Grant) -> Result<Lock, Error> {
         let (now, drift) = (access.now, self.shards.drift);
         let waited = Duration::from_millis(grant.granted_at.since(grant.asked_at));
-        let duration = Duration::from_millis(grant.expires_at.since(grant.granted_at));
-        let mut deadline = granted_deadline(self.sent, now, waited, duration, drift);
+        // The grant of a repeated nonce may be earlier: only the rest of its lease counts.
+        let from = grant.granted_at.max(grant.asked_at);
+        let rest = Duration::from_millis(grant.expires_at.since(from));
+        let duration = Duration::from_millis(whole_ms(self.options.get_duration()));
+        let mut deadline = granted_deadline(self.sent, now, waited, rest, drift);
         if !lasts(deadline, now, duration) && self.until.is_none_or(|until| now <= until) {
             access.extend(&self.key, self.nonce, duration);
             deadline = extended_deadline(Some(deadline), now, duration, drift);
@@ -172,7 +184,12 @@ impl<'a> Call<'a> {
         }
         look_at = self.until.map_or(look_at, |until| until.min(look_at));
         let notify = self.notify.get_or_insert_default().clone();
-        access.shard.waiters.insert(self.nonce, Waiter { notify, look_at, grant: None });
+        let waiter = Waiter { notify: notify.clone(), look_at, grant: None };
+        if let Some(former) = access.shard.waiters.insert(self.nonce, waiter)
+            && !Arc::ptr_eq(&former.notify, &notify)
+        {
+            former.notify.notify_one();
+        }
         look_at
     }
 }
@@ -181,9 +198,12 @@ impl Drop for Call<'_> {
     fn drop(&mut self) {
         if self.notify.is_some()
             && let Ok(mut access) = self.shards.access(&self.key)
-            && access.shard.waiters.remove(&self.nonce).is_some()
+            && self.waiter(&access).is_some()
         {
-            access.unlock(&self.key, self.nonce);
+            access.shard.waiters.remove(&self.nonce);
+            if !self.nonce.is_given() {
+                access.unlock(&self.key, self.nonce);
+            }
         }
     }
 }

@@ -345,7 +345,8 @@ impl ClientBackend for Backend {
                 return Copies::One;
             }
             Command::Lock { nonce, ref key, until, .. } if until != Until::Now => {
-                self.waiters.insert(now, nonce, key.clone());
+                let end = if let Until::At(end) = until { Some(end) } else { None };
+                self.waiters.insert(now, nonce, key.clone(), end);
             }
             Command::Unlock { nonce, .. } => self.waiters.remove(nonce),
             _ => {}

@@ -35,12 +35,14 @@ end
 -- include hand_off
 -- include settings
 
--- Enqueues the nonce. If it waits already, this is a copy of its LOCK: a sign of life, with a wait
--- that has the same end. Returns whether there was capacity.
+-- Enqueues the nonce. If it waits already, it keeps its position, and a copy of its LOCK is a sign
+-- of life, with a wait that has the same end. Returns whether there was capacity.
 local function enqueue()
   local queue, asked, process = KEYS[4], KEYS[5], ARGV[1]
   local found = call('HMGET', asked, nonce, '@' .. process, '#')
   local alive = found[2]
+  local terms = wait .. ' ' .. duration .. ' ' .. memory .. ' ' .. stamp
+  terms = terms .. ' q ' .. process .. ' ' .. owner
   if not (found[1] and call('ZSCORE', queue, nonce)) then
     if call('ZCARD', queue) >= tonumber(waiters_max) then
       return false
@@ -61,8 +63,10 @@ local function enqueue()
       end
       call('HSET', asked, '#c', part[1])
     end
-    local terms = wait .. ' ' .. duration .. ' ' .. memory .. ' ' .. stamp
-    call('HSET', asked, '#', position, nonce, terms .. ' q ' .. process .. ' ' .. owner)
+    call('HSET', asked, '#', position, nonce, terms)
+  elseif copies == '-' then
+    -- Another call with this nonce counts its wait and its lease from here, and gets the grant.
+    call('HSET', asked, nonce, terms)
   end
   -- include heartbeat
   return true

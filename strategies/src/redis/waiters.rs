@@ -34,6 +34,8 @@ struct Waiter {
     key: Arc<str>,
     /// When the latest request that names this waiter was sent.
     sent_at: Instant,
+    /// When its wait is over; `None` for a wait without an end.
+    until: Option<Instant>,
 }
 
 impl Waiters {
@@ -48,8 +50,14 @@ impl Waiters {
     }
 
     /// The LOCK of a waiter is sent.
-    pub(super) fn insert(&mut self, now: Instant, nonce: Nonce, key: Arc<str>) {
-        self.by_nonce.insert(nonce, Waiter { key, sent_at: now });
+    pub(super) fn insert(
+        &mut self,
+        now: Instant,
+        nonce: Nonce,
+        key: Arc<str>,
+        until: Option<Instant>,
+    ) {
+        self.by_nonce.insert(nonce, Waiter { key, sent_at: now, until });
         self.next_sign.get_or_insert_with(|| now.after(self.sign_max));
     }
 
@@ -92,6 +100,10 @@ impl Waiters {
         if self.next_sign.is_none_or(|at| at > now) {
             return Vec::new();
         }
+        // No UNLOCK ends the wait of a given nonce.
+        self.by_nonce.retain(|nonce, waiter| {
+            !nonce.is_given() || waiter.until.is_none_or(|until| until > now)
+        });
         let mut sent_at = BTreeMap::<Arc<str>, Instant>::new();
         for waiter in self.by_nonce.values() {
             let latest = sent_at.entry(waiter.key.clone()).or_default();
@@ -227,7 +239,7 @@ mod tests {
     fn unknown_waiter_is_no_longer_remembered() {
         let mut waiters = waiters();
         let key: Arc<str> = "k".into();
-        waiters.insert(at(0), nonce(1), key.clone());
+        waiters.insert(at(0), nonce(1), key.clone(), None);
         let poll = Poll { key, checks: vec![Check { nonce: nonce(1), token: None }] };
         let mut events = Vec::new();
         waiters.polled(&poll, &[WaiterState::Unknown], &mut events);
@@ -235,13 +247,25 @@ mod tests {
     }
 
     #[test]
+    fn given_nonce_waits_until_its_end() {
+        let mut waiters = waiters();
+        let given = Nonce::given(1);
+        waiters.insert(at(0), given, "k".into(), Some(at(2_000)));
+        waiters.insert(at(0), nonce(1), "k".into(), Some(at(2_000)));
+        assert_eq!(waiters.signs(at(1_900)).len(), 1);
+        assert!(waiters.by_nonce.contains_key(&given));
+        waiters.signs(at(3_800));
+        assert_eq!(waiters.by_nonce.keys().copied().collect::<Vec<_>>(), [nonce(1)]);
+    }
+
+    #[test]
     fn grant_of_a_withdrawn_waiter_is_dropped() {
         let mut waiters = waiters();
-        waiters.insert(at(0), nonce(1), "k".into());
+        waiters.insert(at(0), nonce(1), "k".into(), None);
         let grant = Grant::example(nonce(1), 9);
         assert!(matches!(waiters.granted(grant), Some(Event::Granted { token: 9, .. })));
         assert!(waiters.granted(grant).is_none());
-        waiters.insert(at(0), nonce(1), "k".into());
+        waiters.insert(at(0), nonce(1), "k".into(), None);
         waiters.remove(nonce(1));
         assert!(waiters.granted(grant).is_none());
     }

@@ -77,7 +77,7 @@ impl Core {
     ) {
         let Some(request) = self.pending.take(RequestId::Lock(nonce)) else {
             // A caller was given the smaller tokens, and may have extended or transferred its lock.
-            if !self.knows(nonce) && token > self.held.greatest_token() {
+            if !nonce.is_given() && !self.knows(nonce) && token > self.held.greatest_token() {
                 // A late copy of a LOCK that got another reply: frees the key.
                 let ghost = Lock::new(key, nonce, token, None);
                 self.unlock(now, ghost, now.after(lease), true);

@@ -77,6 +77,12 @@ impl<B: Backend> Client<B> {
                 }
             };
             drop(guard);
+            if call.nonce.is_given() {
+                return Err(call
+                    .unsafe_grant
+                    .as_ref()
+                    .map_or(Error::TimedOut(None), Cause::to_error));
+            }
             self.pause_before_retry(pause, &call).await?;
             // Each request has a new nonce.
             (call.id, call.nonce) = (self.next_id(), self.random.nonce());
@@ -95,7 +101,7 @@ impl<B: Backend> Client<B> {
         LockCall {
             id: self.next_id(),
             key: key.into(),
-            nonce: self.random.nonce(),
+            nonce: options.get_nonce().unwrap_or_else(|| self.random.nonce()),
             lease: Duration::from_millis(whole_ms(options.get_duration())),
             until: if self.profile.queues { until } else { Until::Now },
             limit,

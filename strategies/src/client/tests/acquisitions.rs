@@ -206,3 +206,41 @@ async fn dropped_lock_is_withdrawn() {
     };
     assert_eq!(nonce, withdrawn);
 }
+
+/// One that ended is not retried under another nonce, and a dropped call withdraws nothing: another
+/// process may have taken over its nonce.
+#[tokio::test(start_paused = true)]
+async fn given_nonce_names_one_acquisition() {
+    let given = Nonce::given(7);
+    let options = options(ms(5_000)).nonce(Nonce::from_u128(7));
+    let ends = |command: &Command| match command {
+        Command::Lock { nonce, .. } => vec![Event::Ended { nonce: *nonce }],
+        _ => vec![],
+    };
+    let (client, script) = open(profile(false), ends);
+    assert!(matches!(client.lock("k", &options).await, Err(Error::TimedOut(None))));
+    assert_eq!((nonces(&script), now(&client)), (vec![given], at(0)));
+
+    let (client, script) = open(profile(false), silent);
+    assert!(timeout(ms(10), client.lock("k", &options)).await.is_err());
+    assert!(matches!(client.lock("k", &options).await, Err(Error::TimedOut(None))));
+    // Late copies of the LOCK.
+    obliging(&script.sent()[0]).into_iter().for_each(|granted| script.report(granted));
+    tokio::time::sleep(ms(1)).await;
+    client.close().await;
+    assert!(script.sent().is_empty(), "it sends no UNLOCK");
+}
+
+/// Its reply was not read: the repeated call gets it again.
+#[tokio::test(start_paused = true)]
+async fn repeated_given_nonce_gets_the_same_lock() {
+    let (client, script) = open(profile(false), obliging);
+    let options = options(ms(5_000)).nonce(Nonce::given(7));
+    let mut call = Box::pin(client.lock("k", &options));
+    assert!(futures_util::poll!(&mut call).is_pending());
+    tokio::time::sleep(ms(1)).await;
+    drop(call);
+    let lock = client.lock("k", &options).await.unwrap();
+    assert_eq!((lock.fencing_token(), nonces(&script).len()), (41, 2));
+    assert!(script.sent().is_empty(), "it sends no UNLOCK");
+}

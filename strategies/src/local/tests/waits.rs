@@ -129,3 +129,50 @@ async fn grant_polled_after_close_is_closed() {
     assert_error!(granted.now_or_never().unwrap(), Error::Closed);
     assert_empty(&local);
 }
+
+/// The repeated call takes over, and a dropped one withdraws nothing.
+#[tokio::test(start_paused = true)]
+async fn repeated_given_nonce_keeps_its_position() {
+    let local = local();
+    let first = local.lock("k", options(60_000, 0)).await.unwrap();
+    let given = options(1_000, 30_000).nonce(Nonce::given(7));
+    let former = waiting(&local, "k", given.clone()).await;
+    let second = waiting(&local, "k", options(1_000, 30_000)).await;
+    let dropped = waiting(&local, "k", given.clone()).await;
+    assert_error!(former.await, Error::TimedOut(_));
+    drop(dropped);
+    let repeated = waiting(&local, "k", given.clone()).await;
+    local.unlock(&first).await.unwrap();
+    let lock = repeated.await.unwrap();
+    assert_eq!((lock.nonce(), lock.fencing_token()), (Nonce::given(7), first.fencing_token() + 1));
+
+    tokio::time::advance(ms(400)).await;
+    let again = local.lock("k", given.clone()).await.unwrap();
+    assert_eq!(again.fencing_token(), lock.fencing_token());
+    let rest = again.deadline().unwrap().since(local.clock().now());
+    assert!(rest < ms(600), "the rest of the granted lease counts: {rest:?}");
+    local.unlock(&again).await.unwrap();
+    assert_eq!(second.await.unwrap().fencing_token(), lock.fencing_token() + 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn unlock_withdraws_a_given_nonce() {
+    let local = local();
+    let first = local.lock("k", options(60_000, 0)).await.unwrap();
+    let given = options(1_000, 30_000).nonce(Nonce::given(7));
+    drop(waiting(&local, "k", given).await);
+    let withdrawn = Lock::new("k", Nonce::given(7), 0, None);
+    assert_error!(local.unlock(&withdrawn).await, Error::NotHolder);
+    local.unlock(&first).await.unwrap();
+    assert_empty(&local);
+}
+
+/// Nobody repeats the call: the wait ends with its `max_wait`.
+#[tokio::test(start_paused = true)]
+async fn abandoned_given_nonce_is_dropped_in_time() {
+    let local = local();
+    let _first = local.lock("k", options(60_000, 0)).await.unwrap();
+    drop(waiting(&local, "k", options(1_000, 3_000).nonce(Nonce::given(7))).await);
+    tokio::time::advance(ms(3_001)).await;
+    assert_eq!(local.inspect("k").await.unwrap().unwrap().waiters, 0);
+}
