@@ -5,6 +5,7 @@ mod files;
 #[cfg(feature = "tcp")]
 pub(crate) mod member;
 mod reason;
+mod server;
 
 use std::{io, path::PathBuf, sync::Arc};
 
@@ -22,6 +23,7 @@ pub use self::member::{TlsKeys, member_dns_name};
 pub use self::{
     authority::{Authority, IssuedCertificate, Validity, generate_secret},
     reason::reason,
+    server::{ServerStream, TlsServer},
 };
 use crate::ChannelError;
 
