@@ -1,12 +1,12 @@
 //! A member of the Raft family and its channel: from a URL to a running member.
 
-use std::sync::Arc;
 #[cfg(feature = "tcp")]
 use std::{
     collections::BTreeMap,
     net::{IpAddr, SocketAddr},
     num::NonZeroU16,
 };
+use std::{sync::Arc, time::Duration};
 
 use gaggle_channels::{self as channels, Channel, NodeName};
 use gaggle_strategies::{Gaggle, MemberOptions, Raft};
@@ -27,6 +27,7 @@ pub(crate) struct Member {
     policy: Policy,
     link: Link,
     options: MemberOptions,
+    outside_max: Option<Duration>,
 }
 
 /// The options of the channel.
@@ -80,8 +81,20 @@ impl Member {
         });
         let timeout = options.duration("request_timeout")?;
         let member = set(member, timeout, MemberOptions::request_timeout);
-        let member = set(member, options.duration("outside_max")?, MemberOptions::outside_max);
-        Ok(Self { policy, link, options: member })
+        let outside_max = options.duration("outside_max")?;
+        let member = set(member, outside_max, MemberOptions::outside_max);
+        Ok(Self { policy, link, options: member, outside_max })
+    }
+
+    /// The option `outside_max`.
+    pub(super) fn outside_max(&self) -> Option<Duration> {
+        self.outside_max
+    }
+
+    /// Sets the option `outside_max`.
+    pub(super) fn set_outside_max(&mut self, lease: Duration) {
+        self.options = self.options.clone().outside_max(lease);
+        self.outside_max = Some(lease);
     }
 
     pub(super) async fn open(self) -> Result<Locker, OpenError> {

@@ -1,6 +1,6 @@
 //! [`Url`]: a URL that [`open`](crate::open) accepts, with its strategy, server and options.
 
-use std::{borrow::Cow, fmt, str::FromStr};
+use std::{borrow::Cow, fmt, str::FromStr, time::Duration};
 
 use ::url::{ParseError, Position, Url as PlainUrl};
 use futures_util::future::BoxFuture;
@@ -138,6 +138,28 @@ impl Url {
     #[must_use]
     pub fn with_password(&self) -> &str {
         &self.text
+    }
+
+    /// The option `outside_max` of a group; `None` with other strategies.
+    #[must_use]
+    pub fn outside_max(&self) -> Option<Duration> {
+        match &self.target {
+            #[cfg(feature = "raft")]
+            Target::Member(member) => member.outside_max(),
+            _ => None,
+        }
+    }
+
+    /// Sets the option `outside_max` of a group: for a member that grants leases to processes
+    /// outside of the group. Other strategies have no such option, and are left as they are.
+    #[must_use]
+    pub fn with_outside_max(mut self, lease: Duration) -> Self {
+        match &mut self.target {
+            #[cfg(feature = "raft")]
+            Target::Member(member) => member.set_outside_max(lease),
+            _ => _ = lease,
+        }
+        self
     }
 
     /// Opens the strategy, as [`open`](crate::open) does.
