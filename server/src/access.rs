@@ -1,0 +1,234 @@
+//! Who may use the service: bearer tokens in a file, each with a name and a role.
+
+use std::{
+    fs,
+    io::Read as _,
+    path::{Path, PathBuf},
+    sync::{Arc, PoisonError, RwLock},
+};
+
+use axum::http::{HeaderMap, StatusCode, header};
+use ring::digest::{SHA256, digest};
+use subtle::ConstantTimeEq as _;
+
+use crate::problem::Problem;
+
+const FILE_BYTES_MAX: u64 = 1 << 20;
+const TOKENS_MAX: usize = 4_096;
+const NAME_BYTES_MAX: usize = 64;
+const TOKEN_BYTES_MIN: usize = 16;
+
+/// The name of callers without tokens.
+const ANONYMOUS: &str = "http";
+
+/// What a token allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    /// Its own claims.
+    Client,
+    /// The claims of all tokens, too: to list, and to revoke.
+    Operator,
+}
+
+/// The sender of a request.
+#[derive(Clone, Debug)]
+pub(crate) struct Caller {
+    /// The name of its token.
+    pub(crate) name: Arc<str>,
+    role: Role,
+}
+
+impl Caller {
+    pub(crate) fn is_operator(&self) -> bool {
+        self.role == Role::Operator
+    }
+
+    /// Whether it may see the claims of this owner.
+    pub(crate) fn may_see(&self, owner: &str) -> bool {
+        self.is_operator() || *self.name == *owner
+    }
+}
+
+/// Who may use a [`Service`](crate::Service): everybody, or those with a token of a file.
+///
+/// Each line of the file is `NAME ROLE TOKEN`. A `client` has its own claims, and an `operator`
+/// those of all. A token has at least 16 characters. Lines that begin with `#` are comments.
+pub struct Access(Option<Tokens>);
+
+struct Tokens {
+    path: PathBuf,
+    known: RwLock<Vec<Token>>,
+}
+
+struct Token {
+    /// The SHA-256 of the token, so that all comparisons are of the same length.
+    digest: [u8; 32],
+    caller: Caller,
+}
+
+impl Access {
+    /// Serves everybody who can connect, as an operator.
+    #[must_use]
+    pub fn anonymous() -> Self {
+        Self(None)
+    }
+
+    /// Serves those with a token of this file.
+    ///
+    /// # Errors
+    ///
+    /// The path, the line and what was expected; no text of the file.
+    pub fn tokens(path: impl Into<PathBuf>) -> Result<Self, String> {
+        let path = path.into();
+        let known = RwLock::new(read(&path)?);
+        Ok(Self(Some(Tokens { path, known })))
+    }
+
+    /// Reads the file again.
+    ///
+    /// # Errors
+    ///
+    /// As [`tokens`](Self::tokens); the tokens stay as they were.
+    pub fn reload(&self) -> Result<(), String> {
+        let Some(tokens) = &self.0 else { return Ok(()) };
+        let known = read(&tokens.path)?;
+        *tokens.known.write().unwrap_or_else(PoisonError::into_inner) = known;
+        Ok(())
+    }
+
+    pub(crate) fn identify(&self, headers: &HeaderMap) -> Result<Caller, Problem> {
+        let Some(tokens) = &self.0 else {
+            return Ok(Caller { name: ANONYMOUS.into(), role: Role::Operator });
+        };
+        let given = headers.get(header::AUTHORIZATION).map_or(&b""[..], |value| value.as_bytes());
+        let token = match given.split_at_checked("Bearer ".len()) {
+            Some((scheme, token)) if scheme.eq_ignore_ascii_case(b"bearer ") => token,
+            _ => return Err(unauthorized("expected the header `Authorization: Bearer TOKEN`")),
+        };
+        let digest = digest(&SHA256, token.trim_ascii());
+        let known = tokens.known.read().unwrap_or_else(PoisonError::into_inner);
+        let mut found = None;
+        // Each token is compared, in constant time.
+        for token in &*known {
+            if bool::from(token.digest[..].ct_eq(digest.as_ref())) {
+                found = Some(token.caller.clone());
+            }
+        }
+        found.ok_or_else(|| unauthorized("the token is not known"))
+    }
+}
+
+fn unauthorized(message: &str) -> Problem {
+    Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", message)
+}
+
+fn read(path: &Path) -> Result<Vec<Token>, String> {
+    let shown = path.display();
+    let mut text = String::new();
+    let file = fs::File::open(path).map_err(|error| format!("{shown}: {error}"))?;
+    check_private(&file, path)?;
+    let bytes = file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text);
+    let bytes = bytes.map_err(|error| format!("{shown}: {error}"))?;
+    if bytes as u64 > FILE_BYTES_MAX {
+        return Err(format!("{shown}: expected at most {FILE_BYTES_MAX} bytes"));
+    }
+    parse(&text).map_err(|problem| format!("{shown}: {problem}"))
+}
+
+#[cfg(unix)]
+fn check_private(file: &fs::File, path: &Path) -> Result<(), String> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let mode = file.metadata().map_or(0, |file| file.permissions().mode() & 0o777);
+    if mode & 0o007 == 0 {
+        return Ok(());
+    }
+    let path = path.display();
+    Err(format!("{path}: every user can use it (mode {mode:04o}): chmod 600 {path}"))
+}
+
+#[cfg(not(unix))]
+fn check_private(_: &fs::File, _: &Path) -> Result<(), String> {
+    Ok(())
+}
+
+fn parse(text: &str) -> Result<Vec<Token>, String> {
+    let mut tokens = Vec::<Token>::new();
+    for (number, line) in (1..).zip(text.lines().map(str::trim)) {
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let token = token(line).map_err(|expected| format!("line {number}: {expected}"))?;
+        if tokens.iter().any(|other| other.digest == token.digest) {
+            return Err(format!("line {number}: the token of an earlier line"));
+        }
+        if tokens.len() == TOKENS_MAX {
+            return Err(format!("line {number}: expected at most {TOKENS_MAX} tokens"));
+        }
+        tokens.push(token);
+    }
+    if tokens.is_empty() { Err("expected a line `NAME ROLE TOKEN`".into()) } else { Ok(tokens) }
+}
+
+fn token(line: &str) -> Result<Token, String> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let [name, role, token] = words[..] else { return Err("expected NAME ROLE TOKEN".into()) };
+    let role = match role {
+        "client" => Role::Client,
+        "operator" => Role::Operator,
+        _ => return Err("expected the role client or operator".into()),
+    };
+    let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
+    if name.len() > NAME_BYTES_MAX || !name.bytes().all(is_of_name) {
+        let expected = "letters, digits, _, - and .";
+        return Err(format!("expected a name of at most {NAME_BYTES_MAX} {expected}"));
+    }
+    if token.len() < TOKEN_BYTES_MIN {
+        return Err(format!("expected a token of at least {TOKEN_BYTES_MIN} characters"));
+    }
+    let digest = digest(&SHA256, token.as_bytes());
+    let digest = digest.as_ref().try_into().expect("SHA-256 has 32 bytes");
+    Ok(Token { digest, caller: Caller { name: name.into(), role } })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECRET: &str = "0123456789abcdef";
+
+    #[test]
+    fn invalid_lines_are_named_without_their_text() {
+        for (text, problem) in [
+            ("", "expected a line `NAME ROLE TOKEN`"),
+            ("# only this\n", "expected a line"),
+            ("\na client", "line 2: expected NAME ROLE TOKEN"),
+            (&format!("a client {SECRET} x"), "line 1: expected NAME ROLE TOKEN"),
+            (&format!("a root {SECRET}"), "line 1: expected the role client or operator"),
+            (&format!("a/b client {SECRET}"), "line 1: expected a name of at most 64 letters"),
+            (&format!("{} client {SECRET}", "a".repeat(65)), "line 1: expected a name of at most"),
+            ("a client 0123456789abcde", "line 1: expected a token of at least 16 characters"),
+            (&format!("a client {SECRET}\nb client {SECRET}"), "line 2: the token of an earlier"),
+        ] {
+            let error = parse(text).err().unwrap();
+            assert!(error.starts_with(problem) && !error.contains("0123"), "{text:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn token_names_its_caller() {
+        let tokens = parse(&format!("# x\n a  client {SECRET}\nb operator {SECRET}0\r\n")).unwrap();
+        let path = PathBuf::new();
+        let access = Access(Some(Tokens { path, known: RwLock::new(tokens) }));
+        let identify = |value: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::AUTHORIZATION, value.parse().unwrap());
+            access.identify(&headers).ok().map(|it| (it.name.to_string(), it.is_operator()))
+        };
+        assert_eq!(identify(&format!("Bearer {SECRET}")), Some(("a".into(), false)));
+        assert_eq!(identify(&format!("bearer  {SECRET}0")), Some(("b".into(), true)));
+        for wrong in ["", "Bearer", "Bearer ", "Basic 0123456789abcdef", SECRET, "Bearer 012"] {
+            assert_eq!(identify(wrong), None, "{wrong:?}");
+        }
+        assert!(access.identify(&HeaderMap::new()).is_err());
+    }
+}

@@ -1,0 +1,272 @@
+//! The claims of a server: the ones that wait, are active, or ended lately.
+
+mod acquire;
+mod claim;
+mod commands;
+mod list;
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use axum::http::StatusCode;
+use gaggle::{Clock, Inspection, Instant, KeyedMutex, Lock, Nonce};
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use self::claim::Stamp;
+pub(crate) use self::{
+    claim::{Claim, Phase, Status},
+    commands::{Standing, invalid_status},
+};
+use crate::{access::Caller, id::ClaimId, options::Options, problem::Problem, request::Create};
+
+/// How long a final claim is remembered, and how many are.
+const CLAIM_MEMORY: Duration = Duration::from_secs(600);
+const ENDED_MAX: usize = 100_000;
+/// How often active claims past their deadline are ended here.
+const SWEEP_EVERY: Duration = Duration::from_secs(10);
+/// The table of a member may be behind the leader's: how often it is read for an unknown claim.
+const LOOKS: u32 = 4;
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// The claims of a server, over one strategy.
+pub(crate) struct Claims {
+    pub(crate) mutex: Arc<dyn KeyedMutex>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) options: Options,
+    /// Cancelled as the server ends.
+    pub(crate) closing: CancellationToken,
+    /// Other servers may serve the same claims.
+    is_shared: bool,
+    registry: Mutex<Registry>,
+}
+
+#[derive(Default)]
+struct Registry {
+    claims: BTreeMap<Nonce, Arc<Claim>>,
+    waiting: usize,
+    /// How many claims wait or are active, by owner.
+    live: BTreeMap<Arc<str>, usize>,
+    /// The final claims, the oldest first.
+    ended: VecDeque<(Instant, Arc<Claim>)>,
+    sweep_at: Instant,
+}
+
+impl Registry {
+    fn add(&mut self, claim: &Arc<Claim>) {
+        self.claims.insert(claim.id.nonce, claim.clone());
+        *self.live.entry(claim.owner.clone()).or_default() += 1;
+        self.waiting += usize::from(claim.status() == Status::Waiting);
+        self.report();
+    }
+
+    fn activated(&mut self) {
+        self.waiting -= 1;
+        self.report();
+    }
+
+    fn ended(&mut self, now: Instant, claim: &Arc<Claim>, was: Status) {
+        if let Some(live) = self.live.get_mut(&claim.owner) {
+            *live -= 1;
+            if *live == 0 {
+                self.live.remove(&claim.owner);
+            }
+        }
+        self.waiting -= usize::from(was == Status::Waiting);
+        self.ended.push_back((now, claim.clone()));
+        self.report();
+    }
+
+    /// Forgets final claims that are old, or too many.
+    fn forget(&mut self, now: Instant) {
+        while let Some((at, _)) = self.ended.front()
+            && (at.after(CLAIM_MEMORY) <= now || self.ended.len() > ENDED_MAX)
+        {
+            let (_, claim) = self.ended.pop_front().expect("there is a first");
+            // A later look at the strategy may have found the claim active.
+            if self.claims.get(&claim.id.nonce).is_some_and(|known| Arc::ptr_eq(known, &claim)) {
+                self.claims.remove(&claim.id.nonce);
+            }
+        }
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "the numbers are small")]
+    fn report(&self) {
+        let live = self.live.values().sum::<usize>();
+        metrics::gauge!("gaggle_claims", "status" => "waiting").set(self.waiting as f64);
+        metrics::gauge!("gaggle_claims", "status" => "active").set((live - self.waiting) as f64);
+    }
+}
+
+impl Claims {
+    pub(crate) fn new(mutex: Arc<dyn KeyedMutex>, options: Options) -> Self {
+        Self {
+            clock: mutex.clock(),
+            is_shared: mutex.capabilities().distributed,
+            mutex,
+            options,
+            closing: CancellationToken::new(),
+            registry: Mutex::default(),
+        }
+    }
+
+    fn registry(&self) -> MutexGuard<'_, Registry> {
+        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "a fraction of a microsecond is lost")]
+    fn stamp(&self) -> Stamp {
+        let wall = self.clock.wall_nanos() as f64 / 1e9;
+        Stamp { at: self.clock.now(), wall }
+    }
+
+    /// Makes a claim, which waits, or returns the one with this key.
+    pub(crate) async fn create(
+        self: &Arc<Self>,
+        caller: &Caller,
+        request: Create,
+        key: Option<Nonce>,
+    ) -> Result<Arc<Claim>, Problem> {
+        self.sweep();
+        let nonce = key.unwrap_or_else(|| Nonce::given(Nonce::random().as_u128()));
+        let id = ClaimId { nonce, key: request.resource.into() };
+        let other = || {
+            let message = "the Idempotency-Key is of another claim: generate one for each claim";
+            Problem::new(StatusCode::CONFLICT, "idempotency-key-reused", message)
+        };
+        if key.is_some() && self.is_shared && self.known(nonce).is_none() {
+            // It may be active by another server.
+            let holder = self.mutex.inspect(&id.key).await?;
+            let holder = holder.filter(|it| it.nonce == nonce);
+            if holder.is_some_and(|it| owner_of(&it) != &*caller.name) {
+                return Err(other());
+            }
+        }
+        let mut registry = self.registry();
+        if let Some(known) = registry.claims.get(&nonce) {
+            let is_same = known.id == id
+                && known.owner == caller.name
+                && (known.ttl, known.waiting_ttl) == (request.ttl, request.waiting_ttl);
+            return if is_same { Ok(known.clone()) } else { Err(other()) };
+        }
+        let Options { waiting_max, claims_per_token, .. } = self.options;
+        if registry.waiting >= waiting_max {
+            return Err(Problem::limit("waiting claims", waiting_max));
+        }
+        if registry.live.get(&caller.name).is_some_and(|live| *live >= claims_per_token) {
+            return Err(Problem::limit("claims of this token", claims_per_token));
+        }
+        let (owner, ttls) = (caller.name.clone(), (request.ttl, request.waiting_ttl));
+        let claim = Arc::new(Claim::new(id, owner, ttls, request.user_data, self.stamp()));
+        registry.add(&claim);
+        drop(registry);
+        tokio::spawn(self.clone().acquire(claim.clone()));
+        Ok(claim)
+    }
+
+    fn known(&self, nonce: Nonce) -> Option<Arc<Claim>> {
+        self.registry().claims.get(&nonce).cloned()
+    }
+
+    /// The claim with this id, which may be active by another server.
+    pub(crate) async fn find(&self, id: &ClaimId, caller: &Caller) -> Result<Arc<Claim>, Problem> {
+        let known = self.known(id.nonce).filter(|claim| claim.id == *id);
+        let known = match known {
+            Some(claim) if !caller.may_see(&claim.owner) => return Err(Problem::not_found()),
+            // Another server may have extended an active one.
+            Some(claim) if !self.is_shared || claim.status() != Status::Expired => {
+                return Ok(claim);
+            }
+            known => known,
+        };
+        match self.look(id).await? {
+            Some(holder) if caller.may_see(owner_of(&holder)) => {
+                let claim = Arc::new(self.of_holder(id, &holder));
+                let mut registry = self.registry();
+                // Another request may have found it meanwhile.
+                let known = registry.claims.get(&id.nonce);
+                if let Some(known) = known.filter(|it| it.status() == Status::Active) {
+                    return Ok(known.clone());
+                }
+                registry.add(&claim);
+                Ok(claim)
+            }
+            Some(_) => Err(Problem::not_found()),
+            None => known.ok_or_else(Problem::not_found),
+        }
+    }
+
+    /// The holder of the key, if it is this claim.
+    async fn look(&self, id: &ClaimId) -> Result<Option<Inspection>, Problem> {
+        let looks = if self.mutex.group_status().is_some() { LOOKS } else { 1 };
+        for look in 0..looks {
+            if look > 0 {
+                self.clock.sleep_until(self.clock.now().after(LOOK_EVERY)).await;
+            }
+            let holder = self.mutex.inspect(&id.key).await?;
+            let found = holder.filter(|holder| holder.nonce == id.nonce);
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        Ok(None)
+    }
+
+    /// An active claim that another server, or another process, has made.
+    fn of_holder(&self, id: &ClaimId, holder: &Inspection) -> Claim {
+        let now = self.stamp();
+        let made = Stamp {
+            at: now.at.before(holder.held_for),
+            wall: now.wall - holder.held_for.as_secs_f64(),
+        };
+        let ttls = (holder.held_for + holder.remaining, Duration::ZERO);
+        let claim = Claim::new(id.clone(), owner_of(holder).into(), ttls, Value::Null, made);
+        claim.granted(Lock::new(id.key.clone(), id.nonce, holder.fencing_token, None));
+        claim.activate(made);
+        claim
+    }
+
+    /// Ends a claim here.
+    fn end(&self, claim: &Arc<Claim>, status: Status) {
+        let mut now = self.stamp();
+        let deadline = match claim.phase() {
+            Phase::Active(lock) => lock.deadline(),
+            _ => None,
+        };
+        if status == Status::Expired
+            && let Some(deadline) = deadline
+        {
+            let ago = now.at.since(deadline);
+            now = Stamp { at: now.at.before(ago), wall: now.wall - ago.as_secs_f64() };
+        }
+        if let Some(before) = claim.end(status, now) {
+            self.registry().ended(self.clock.now(), claim, before.status());
+        }
+    }
+
+    /// Ends active claims past their deadline, and forgets old ones.
+    fn sweep(&self) {
+        let now = self.clock.now();
+        let mut registry = self.registry();
+        registry.forget(now);
+        if registry.sweep_at > now {
+            return;
+        }
+        registry.sweep_at = now.after(SWEEP_EVERY);
+        let is_over = |claim: &&Arc<Claim>| match claim.phase() {
+            Phase::Active(lock) => lock.deadline().is_none_or(|deadline| deadline <= now),
+            _ => false,
+        };
+        let over: Vec<_> = registry.claims.values().filter(is_over).cloned().collect();
+        drop(registry);
+        over.iter().for_each(|claim| self.end(claim, Status::Expired));
+    }
+}
+
+/// The name of the token that made a claim.
+fn owner_of(holder: &Inspection) -> &str {
+    holder.owner.label.as_deref().unwrap_or_default()
+}

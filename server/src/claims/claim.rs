@@ -1,0 +1,260 @@
+//! One claim: an acquisition of a client, as this server knows it.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use gaggle::{Clock, Instant, Lock};
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+
+use crate::{id::ClaimId, problem::Problem};
+
+/// The status of a claim, as Nessy names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Status {
+    Waiting,
+    Active,
+    Released,
+    Aborted,
+    Withdrawn,
+    Revoked,
+    Expired,
+}
+
+impl Status {
+    const ALL: [Self; 7] = [
+        Self::Waiting,
+        Self::Active,
+        Self::Released,
+        Self::Aborted,
+        Self::Withdrawn,
+        Self::Revoked,
+        Self::Expired,
+    ];
+
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Active => "active",
+            Self::Released => "released",
+            Self::Aborted => "aborted",
+            Self::Withdrawn => "withdrawn",
+            Self::Revoked => "revoked",
+            Self::Expired => "expired",
+        }
+    }
+
+    pub(crate) fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| status.word() == word)
+    }
+}
+
+/// A reading of both clocks: the strategy's, and the wall clock in seconds since 1970.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stamp {
+    pub(crate) at: Instant,
+    pub(crate) wall: f64,
+}
+
+/// A claim.
+pub(crate) struct Claim {
+    pub(crate) id: ClaimId,
+    /// The name of the token that made it.
+    pub(crate) owner: Arc<str>,
+    pub(crate) ttl: Duration,
+    /// How long a waiting claim lives without a request.
+    pub(crate) waiting_ttl: Duration,
+    pub(crate) user_data: Value,
+    state: Mutex<State>,
+    /// Notified of each change of the phase.
+    pub(crate) changed: Notify,
+    /// Asks the waiting task to send its LOCK again.
+    pub(crate) repeat: Notify,
+}
+
+struct State {
+    phase: Phase,
+    /// Each status with its beginning; the first is `waiting`.
+    history: Vec<(Status, Stamp)>,
+    /// How many requests wait for the claim.
+    polls: usize,
+    /// When a waiting claim without a request ends.
+    poll_by: Instant,
+    /// The final status that a request of unknown outcome was to set.
+    attempted: Option<Status>,
+    /// Why the claim could not be made.
+    refusal: Option<Problem>,
+}
+
+/// Where a claim stands.
+#[derive(Clone, Debug)]
+pub(crate) enum Phase {
+    /// Queued, as far as this server knows.
+    Waiting,
+    /// Granted, and kept for the next request of the client.
+    Granted(Lock),
+    /// The client knows of the grant.
+    Active(Lock),
+    /// Final.
+    Ended(Status),
+}
+
+impl Phase {
+    pub(crate) fn status(&self) -> Status {
+        match self {
+            Self::Waiting | Self::Granted(_) => Status::Waiting,
+            Self::Active(_) => Status::Active,
+            Self::Ended(status) => *status,
+        }
+    }
+}
+
+impl Claim {
+    /// A claim that waits from now on.
+    pub(crate) fn new(
+        id: ClaimId,
+        owner: Arc<str>,
+        (ttl, waiting_ttl): (Duration, Duration),
+        user_data: Value,
+        now: Stamp,
+    ) -> Self {
+        let state = State {
+            phase: Phase::Waiting,
+            history: vec![(Status::Waiting, now)],
+            polls: 0,
+            poll_by: now.at.after(waiting_ttl),
+            attempted: None,
+            refusal: None,
+        };
+        let (state, changed, repeat) = (Mutex::new(state), Notify::new(), Notify::new());
+        Self { id, owner, ttl, waiting_ttl, user_data, state, changed, repeat }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        self.state().phase.clone()
+    }
+
+    pub(crate) fn status(&self) -> Status {
+        self.state().phase.status()
+    }
+
+    pub(crate) fn refusal(&self) -> Option<Problem> {
+        self.state().refusal.clone()
+    }
+
+    pub(crate) fn refuse(&self, problem: Problem) {
+        self.state().refusal = Some(problem);
+    }
+
+    /// Notes a request that waits for the claim, until it is dropped.
+    pub(crate) fn poll<'a>(&'a self, clock: &'a dyn Clock) -> Poll<'a> {
+        self.state().polls += 1;
+        Poll { claim: self, clock }
+    }
+
+    /// When the client of a waiting claim is missed.
+    pub(crate) fn keep_until(&self, now: Instant) -> Instant {
+        let state = self.state();
+        if state.polls > 0 { now.after(self.waiting_ttl) } else { state.poll_by }
+    }
+
+    /// The waiting claim was granted, or its lock extended. Returns whether it still waits.
+    pub(crate) fn granted(&self, lock: Lock) -> bool {
+        let mut state = self.state();
+        let is_kept = matches!(state.phase, Phase::Waiting | Phase::Granted(_));
+        if is_kept {
+            state.phase = Phase::Granted(lock);
+            self.changed.notify_waiters();
+        }
+        is_kept
+    }
+
+    /// Gives a granted claim to its client. Returns the lock, if it was granted and not given yet.
+    pub(crate) fn activate(&self, now: Stamp) -> Option<Lock> {
+        let mut state = self.state();
+        let Phase::Granted(lock) = &state.phase else { return None };
+        let lock = lock.clone();
+        state.phase = Phase::Active(lock.clone());
+        state.history.push((Status::Active, now));
+        self.changed.notify_waiters();
+        Some(lock)
+    }
+
+    /// An active claim was extended: its deadline never moves back.
+    pub(crate) fn extended(&self, lock: Lock) {
+        if let Phase::Active(present) = &mut self.state().phase
+            && lock.deadline() > present.deadline()
+        {
+            *present = lock;
+        }
+    }
+
+    /// Ends the claim. Returns the phase before, if it was not final.
+    pub(crate) fn end(&self, status: Status, now: Stamp) -> Option<Phase> {
+        let mut state = self.state();
+        if let Phase::Ended(_) = state.phase {
+            return None;
+        }
+        state.history.push((status, now));
+        let before = std::mem::replace(&mut state.phase, Phase::Ended(status));
+        self.changed.notify_waiters();
+        Some(before)
+    }
+
+    /// Notes a request for a final status, whose outcome may stay unknown. Returns the earlier one.
+    pub(crate) fn attempt(&self, status: Status) -> Option<Status> {
+        self.state().attempted.replace(status)
+    }
+
+    /// The beginning of each status of the claim.
+    fn since(history: &[(Status, Stamp)], status: Status) -> Option<Stamp> {
+        history.iter().find(|(known, _)| *known == status).map(|(_, stamp)| *stamp)
+    }
+
+    /// The claim as JSON, without its URL.
+    pub(crate) fn to_json(&self, now: Instant) -> Value {
+        let state = self.state();
+        let (created, end) = (state.history[0].1, state.history.last().expect("it has a first"));
+        let end = if matches!(state.phase, Phase::Ended(_)) { end.1.at } else { now };
+        let active = Self::since(&state.history, Status::Active);
+        let history = state
+            .history
+            .iter()
+            .map(|(status, stamp)| json!({ "status": status.word(), "timestamp": stamp.wall }));
+        let lock = if let Phase::Active(lock) = &state.phase { Some(lock) } else { None };
+        let deadline = lock.and_then(Lock::deadline);
+        json!({
+            "id": self.id.to_string(),
+            "resource": &*self.id.key,
+            "status": state.phase.status().word(),
+            "status_history": history.collect::<Vec<_>>(),
+            "created": created.wall,
+            "ttl": deadline.map(|deadline| deadline.since(now).as_secs_f64()),
+            "active_duration": active.map(|active| end.since(active.at).as_secs_f64()),
+            "waiting_duration": active.map_or(end, |active| active.at).since(created.at).as_secs_f64(),
+            "user_data": self.user_data,
+            "fencing_token": lock.map(|lock| lock.fencing_token().to_string()),
+            "owner": &*self.owner,
+        })
+    }
+}
+
+/// A request that waits for a claim.
+pub(crate) struct Poll<'a> {
+    claim: &'a Claim,
+    clock: &'a dyn Clock,
+}
+
+impl Drop for Poll<'_> {
+    fn drop(&mut self) {
+        let mut state = self.claim.state();
+        state.polls -= 1;
+        state.poll_by = self.clock.now().after(self.claim.waiting_ttl);
+    }
+}

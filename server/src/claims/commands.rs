@@ -1,0 +1,222 @@
+//! What a client asks of its claim: to be active, to last longer, and to end.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::http::StatusCode;
+use gaggle::{
+    Error, Inspection, Lock,
+    operator::ForcedUnlock,
+    strategies::limits::{DURATION_MAX, DURATION_MIN},
+};
+
+use super::{Claim, Claims, LOOK_EVERY, Phase, Status};
+use crate::{access::Caller, problem::Problem};
+
+/// How long the grant of a free key may take.
+const GRANT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Where a claim stands after a request for its lock.
+pub(crate) enum Standing {
+    Active,
+    /// It waits for this holder.
+    Waiting(Box<Inspection>),
+    Final,
+}
+
+impl Claims {
+    /// Waits for the grant, and gives the claim to its client.
+    pub(crate) async fn activate(
+        &self,
+        claim: &Arc<Claim>,
+        wait: Duration,
+    ) -> Result<Standing, Problem> {
+        let _poll = claim.poll(&*self.clock);
+        let mut until = self.clock.now().after(wait);
+        let patience = self.clock.now().after(wait.max(GRANT_TIMEOUT));
+        loop {
+            let changed = claim.changed.notified();
+            if let Some(lock) = claim.activate(self.stamp()) {
+                self.registry().activated();
+                return self.deliver(claim, &lock).await;
+            }
+            match claim.phase() {
+                Phase::Active(_) => {
+                    self.validate(claim).await?;
+                    return Ok(standing(claim));
+                }
+                Phase::Ended(_) => return claim.refusal().map_or(Ok(Standing::Final), Err),
+                Phase::Waiting | Phase::Granted(_) => {}
+            }
+            tokio::select! {
+                biased;
+                () = changed => continue,
+                () = self.closing.cancelled() => return Err(Problem::closing()),
+                () = self.clock.sleep_until(until) => {}
+            }
+            match self.mutex.inspect(&claim.id.key).await? {
+                Some(holder) if holder.nonce != claim.id.nonce => {
+                    return Ok(Standing::Waiting(Box::new(holder)));
+                }
+                // The grant is under way, or went to the server that the client asked before.
+                Some(_) => claim.repeat.notify_one(),
+                None => {}
+            }
+            if self.clock.now() >= patience {
+                return Err(Problem::not_granting(self));
+            }
+            until = self.clock.now().after(LOOK_EVERY);
+        }
+    }
+
+    /// Lengthens the lease of a fresh grant to the ttl of the claim.
+    async fn deliver(&self, claim: &Arc<Claim>, lock: &Lock) -> Result<Standing, Problem> {
+        let rest = lock.deadline().unwrap_or_default().since(self.clock.now());
+        if rest < claim.ttl.mul_f64(0.9)
+            && let Err(problem) = self.extend_lock(claim, lock, claim.ttl).await
+            && claim.status() == Status::Active
+            && rest < claim.ttl / 2
+        {
+            return Err(problem);
+        }
+        Ok(standing(claim))
+    }
+
+    /// Ends an active claim that does not hold its key.
+    pub(crate) async fn validate(&self, claim: &Arc<Claim>) -> Result<(), Problem> {
+        let Phase::Active(lock) = claim.phase() else { return Ok(()) };
+        let acquisition = (lock.nonce(), lock.fencing_token());
+        let holder = self.mutex.inspect(&claim.id.key).await?;
+        let holder = holder.filter(|holder| (holder.nonce, holder.fencing_token) == acquisition);
+        let Some(holder) = holder else {
+            self.end(claim, Status::Expired);
+            return Ok(());
+        };
+        if lock.deadline().is_none_or(|deadline| deadline <= self.clock.now()) {
+            // Another server has extended it: an extension to about the rest of its lease shows how
+            // long it lasts.
+            let rest = holder.remaining.mul_f64(0.9).clamp(DURATION_MIN, DURATION_MAX);
+            let extended = self.extend_lock(claim, &lock, rest).await;
+            return if claim.status() == Status::Expired { Ok(()) } else { extended };
+        }
+        Ok(())
+    }
+
+    /// Extends an active claim to `ttl` from now, or later.
+    pub(crate) async fn extend(&self, claim: &Arc<Claim>, ttl: Duration) -> Result<(), Problem> {
+        match claim.phase() {
+            Phase::Active(lock) => self.extend_lock(claim, &lock, ttl).await,
+            _ => Err(invalid_status(claim)),
+        }
+    }
+
+    async fn extend_lock(
+        &self,
+        claim: &Arc<Claim>,
+        lock: &Lock,
+        ttl: Duration,
+    ) -> Result<(), Problem> {
+        // Without its deadline: another server may have extended it.
+        let lock = Lock::new(lock.key().clone(), lock.nonce(), lock.fencing_token(), None);
+        match self.mutex.extend(&lock, ttl).await {
+            Ok(extended) => claim.extended(extended),
+            Err(Error::NotHolder | Error::Expired) => {
+                self.end(claim, Status::Expired);
+                return Err(invalid_status(claim));
+            }
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    /// Ends a claim with a status that its client, or an operator, has chosen.
+    pub(crate) async fn finish(
+        &self,
+        claim: &Arc<Claim>,
+        caller: &Caller,
+        status: Status,
+    ) -> Result<(), Problem> {
+        match claim.phase() {
+            Phase::Ended(present) if present == status => Ok(()),
+            Phase::Ended(_) => Err(invalid_status(claim)),
+            Phase::Waiting | Phase::Granted(_) if status == Status::Released => {
+                Err(invalid_status(claim))
+            }
+            Phase::Waiting | Phase::Granted(_) => {
+                self.withdraw(claim, status).await;
+                Ok(())
+            }
+            Phase::Active(lock) if *claim.owner != *caller.name => {
+                self.force(claim, caller, &lock, status).await
+            }
+            Phase::Active(lock) => self.release(claim, &lock, status).await,
+        }
+    }
+
+    /// Ends a waiting claim. The withdrawal is sent until it arrives.
+    pub(crate) async fn withdraw(&self, claim: &Arc<Claim>, status: Status) {
+        self.end(claim, status);
+        let lock = Lock::new(claim.id.key.clone(), claim.id.nonce, 0, None);
+        let _ = self.mutex.unlock(&lock).await;
+    }
+
+    async fn release(
+        &self,
+        claim: &Arc<Claim>,
+        lock: &Lock,
+        status: Status,
+    ) -> Result<(), Problem> {
+        let earlier = claim.attempt(status);
+        match self.mutex.unlock(lock).await {
+            Ok(()) => self.end(claim, status),
+            // The attempt whose outcome was unknown took effect.
+            Err(Error::NotHolder | Error::Expired) if earlier == Some(status) => {
+                self.end(claim, status);
+            }
+            Err(Error::NotHolder | Error::Expired) => {
+                self.end(claim, Status::Expired);
+                return Err(invalid_status(claim));
+            }
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    /// Ends the claim, or the lock, of another holder: the strategy notifies it.
+    async fn force(
+        &self,
+        claim: &Arc<Claim>,
+        caller: &Caller,
+        lock: &Lock,
+        status: Status,
+    ) -> Result<(), Problem> {
+        let Some(operator) = self.mutex.operator() else {
+            let message = "this strategy has no force-unlock";
+            return Err(Problem::new(StatusCode::NOT_IMPLEMENTED, "no-operator", message));
+        };
+        let reason = format!("{} over HTTP by {}", status.word(), caller.name);
+        let (key, token) = (lock.key(), lock.fencing_token());
+        match operator.force_unlock(key, Some(token), &reason).await? {
+            ForcedUnlock::Unlocked(_) => {
+                self.end(claim, status);
+                Ok(())
+            }
+            ForcedUnlock::NotHeld | ForcedUnlock::OtherToken(_) => {
+                self.end(claim, Status::Expired);
+                Err(invalid_status(claim))
+            }
+        }
+    }
+}
+
+fn standing(claim: &Claim) -> Standing {
+    if claim.status() == Status::Active { Standing::Active } else { Standing::Final }
+}
+
+/// The claim's status does not allow the request.
+pub(crate) fn invalid_status(claim: &Claim) -> Problem {
+    let status = claim.status().word();
+    let message = format!("the status of the claim is {status}");
+    Problem::new(StatusCode::BAD_REQUEST, "invalid-status", message)
+        .with("status", status)
+        .with("claim_id", claim.id.to_string())
+}

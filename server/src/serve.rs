@@ -1,0 +1,130 @@
+//! A server for the routes, with limits that slow and silent clients meet.
+
+use std::{io, sync::Arc, time::Duration};
+
+use axum::{Router, body::Body, http::Request};
+use futures_util::future::join_all;
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::{
+    sync::Semaphore,
+    time::{sleep, timeout},
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tower_service::Service as _;
+
+use crate::{
+    Service,
+    head_timeout::HeadTimeout,
+    listen::{Accepted, Listener},
+    service::Scheme,
+};
+
+/// How many connections a server has; further ones wait.
+const CONNECTIONS_MAX: usize = 10_000;
+/// The longest head of a request.
+const HEAD_BYTES_MAX: usize = 16 << 10;
+/// How long a connection may be idle.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long the handshake of TLS may take.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long open requests may take once the server ends.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long the strategy may take to close.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Serves the routes on these listeners until `stop` completes.
+///
+/// Then it accepts no connection, answers what waits (503), and closes the service, within 10 s.
+/// Active claims stay, where they outlive the server.
+pub async fn serve(service: Service, listeners: Vec<Listener>, stop: impl Future<Output = ()>) {
+    let connections = TaskTracker::new();
+    let connect = Connect { router: service.router(), ending: CancellationToken::new() };
+    let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let accepting =
+        listeners.iter().map(|listener| accept(listener, &connect, &connections, &permits));
+    tokio::select! {
+        _ = join_all(accepting) => {}
+        () = stop => {}
+    }
+    drop(listeners);
+    service.begin_close();
+    connect.ending.cancel();
+    connections.close();
+    if timeout(DRAIN_TIMEOUT, connections.wait()).await.is_err() {
+        tracing::warn!(connections = connections.len(), "requests are cut off");
+    }
+    if timeout(CLOSE_TIMEOUT, service.close()).await.is_err() {
+        tracing::warn!("the strategy did not close in time");
+    }
+}
+
+/// What a connection needs.
+#[derive(Clone)]
+struct Connect {
+    router: Router,
+    ending: CancellationToken,
+}
+
+/// Accepts connections without an end.
+async fn accept(
+    listener: &Listener,
+    connect: &Connect,
+    connections: &TaskTracker,
+    permits: &Arc<Semaphore>,
+) {
+    loop {
+        let permit = permits.clone().acquire_owned().await.expect("it is never closed");
+        match listener.accept().await {
+            Ok(accepted) => {
+                let (connect, scheme) = (connect.clone(), listener.scheme());
+                connections.spawn(async move {
+                    if let Err(error) = connect.run(accepted, scheme).await {
+                        tracing::debug!(error = %error, "connection ended");
+                    }
+                    drop(permit);
+                });
+            }
+            Err(error) => {
+                // Too few descriptors, or a connection that has ended already.
+                tracing::warn!(%error, "cannot accept a connection");
+                sleep(Duration::from_millis(50)).await;
+            }
+        }
+    }
+}
+
+impl Connect {
+    async fn run(
+        self,
+        accepted: Accepted,
+        scheme: Scheme,
+    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        let slow = || io::Error::new(io::ErrorKind::TimedOut, "the handshake took too long");
+        let stream =
+            timeout(HANDSHAKE_TIMEOUT, accepted.handshake()).await.map_err(|_| slow())??;
+        let (stream, requests) = HeadTimeout::new(stream);
+        let respond = service_fn(move |request: Request<Incoming>| {
+            let in_request = requests.begin();
+            let mut request = request.map(Body::new);
+            request.extensions_mut().insert(scheme);
+            let response = self.router.clone().call(request);
+            async move {
+                let response = response.await;
+                drop(in_request);
+                response
+            }
+        });
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(IDLE_TIMEOUT)
+            .max_header_size(HEAD_BYTES_MAX)
+            .serve_connection(TokioIo::new(stream), respond);
+        let mut connection = std::pin::pin!(connection);
+        tokio::select! {
+            ended = &mut connection => return Ok(ended?),
+            () = self.ending.cancelled() => connection.as_mut().graceful_shutdown(),
+        }
+        Ok(connection.await?)
+    }
+}
