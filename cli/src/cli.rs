@@ -18,7 +18,7 @@ use clap::{
 use gaggle::MaxWait;
 use tokio::runtime::Builder;
 
-use crate::{bench, cert, failure::Failure, operate, output, run, runtime};
+use crate::{bench, cert, failure::Failure, operate, output, run, runtime, serve};
 
 /// A keyed mutex whose strategy you choose: in process, Redis, or an embedded Raft group.
 #[derive(Parser)]
@@ -51,6 +51,15 @@ enum Command {
     /// if the Redis cannot be used, 123 if the lock was lost, 124 if the key is held. 125 after
     /// wrong use, 126 if the command cannot be executed, 127 if it is not found.
     Run(run::Args),
+    /// Serve locks over HTTP, for programs in any language.
+    ///
+    /// Without --url it is a lock server for the programs of this machine. Over a Redis it is a
+    /// front for it; over gaggle+tcp it is a node of a replicated lock service. docs/http-api.md of
+    /// the project has the API.
+    ///
+    /// SIGTERM ends it within 10s: waiting requests get 503, and active claims stay, unless --url is
+    /// local. A second SIGTERM ends it at once. SIGHUP reads tokens and certificates again.
+    Serve(serve::Args),
     /// List the keys that are held: holder, age, rest of the lease, waiters, token.
     ///
     /// The list fits 80 columns and shortens long keys; --json prints one whole object a line.
@@ -151,6 +160,7 @@ pub(crate) fn run() -> Result<ExitCode, Failure> {
             block_on(Builder::new_multi_thread(), bench::run_increment(args))
         }
         Command::Run(args) => Ok(run::run(args)),
+        Command::Serve(args) => block_on(Builder::new_multi_thread(), serve::run(args)),
         Command::List(args) => operate::list(args),
         Command::Inspect(args) => operate::inspect(args),
         Command::Unlock(args) => operate::unlock(args),

@@ -11,6 +11,7 @@ mod output;
 mod redis_url;
 mod run;
 mod runtime;
+mod serve;
 mod stop;
 mod utf8;
 mod verbosity;

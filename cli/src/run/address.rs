@@ -47,7 +47,7 @@ impl Source {
     }
 }
 
-const PASSWORD_IN_ARGUMENT: &str = "--url contains a password, which every user of this machine \
+pub(crate) const PASSWORD_IN_ARGUMENT: &str = "--url contains a password, which every user of this machine \
                                     can see: set GAGGLE_URL, or give --url-file";
 
 impl Address {
@@ -57,18 +57,7 @@ impl Address {
             return Self::parse(url.trim(), Source::Argument);
         }
         if let Some(path) = &args.url_file {
-            let name = path.display();
-            let in_file =
-                |problem: &dyn fmt::Display| Failure::new(format!("--url-file {name}: {problem}"));
-            let text = read(path).map_err(|error| in_file(&error))?;
-            let address =
-                Self::parse(text.trim(), Source::File).map_err(|failure| in_file(&failure))?;
-            if address.url.has_password() && is_open_to_others(path) {
-                let problem = "it contains a password and is open to every user";
-                let cure = format!("run `chmod 600 {name}`");
-                return Err(in_file(&format!("{problem}; {cure}")));
-            }
-            return Ok(address);
+            return in_file(path, |text| Self::parse(text, Source::File), |it| &it.url);
         }
         match env::var("GAGGLE_URL") {
             Ok(url) if !url.trim().is_empty() => {
@@ -126,6 +115,23 @@ impl Address {
     pub(crate) fn explain(&self, reason: String) -> String {
         self.source.explain(reason)
     }
+}
+
+/// Parses the URL in a file, which only this user may read if it has a password.
+pub(crate) fn in_file<T>(
+    path: &Path,
+    parse: impl FnOnce(&str) -> Result<T, Failure>,
+    url: impl FnOnce(&T) -> &Url,
+) -> Result<T, Failure> {
+    let name = path.display();
+    let failed = |problem: &dyn fmt::Display| Failure::new(format!("--url-file {name}: {problem}"));
+    let text = read(path).map_err(|error| failed(&error))?;
+    let parsed = parse(text.trim()).map_err(|failure| failed(&failure))?;
+    if url(&parsed).has_password() && is_open_to_others(path) {
+        let problem = "it contains a password and is open to every user";
+        return Err(failed(&format!("{problem}; run `chmod 600 {name}`")));
+    }
+    Ok(parsed)
 }
 
 /// The text of a file that holds a URL. A device may have no end.
