@@ -10,7 +10,6 @@
 
 mod access;
 mod claims;
-mod head_timeout;
 mod id;
 mod listen;
 mod log;
@@ -20,6 +19,7 @@ mod readiness;
 mod request;
 mod serve;
 mod service;
+mod timed_stream;
 
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 

@@ -15,9 +15,9 @@ use tower_service::Service as _;
 
 use crate::{
     Service,
-    head_timeout::HeadTimeout,
     listen::{Accepted, Listener},
     service::Scheme,
+    timed_stream::TimedStream,
 };
 
 /// How many connections a server has; further ones wait.
@@ -103,7 +103,7 @@ impl Connect {
         let slow = || io::Error::new(io::ErrorKind::TimedOut, "the handshake took too long");
         let stream =
             timeout(HANDSHAKE_TIMEOUT, accepted.handshake()).await.map_err(|_| slow())??;
-        let (stream, requests) = HeadTimeout::new(stream);
+        let (stream, requests) = TimedStream::new(stream);
         let respond = service_fn(move |request: Request<Incoming>| {
             let in_request = requests.begin();
             let mut request = request.map(Body::new);
