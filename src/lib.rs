@@ -78,10 +78,13 @@ mod acquire;
 mod guard;
 mod keepalive;
 mod lease;
+mod lock_all;
 mod locker;
 mod metrics;
 mod open;
+mod scope;
 mod section;
+mod waits;
 
 pub use gaggle_channels as channels;
 pub use gaggle_strategies::{

@@ -3,11 +3,18 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use gaggle_strategies::{
-    Capabilities, Error, Inspection, KeyedMutex, Lock, LockOptions, operator::Operator,
+    Capabilities, Error, Inspection, KeyedMutex, Lock, LockOptions, MaxWait,
+    error::Contention,
+    implement::{check_request, wait_until},
+    operator::Operator,
     status::MemberStatus,
 };
 
-use crate::{Acquire, Guard, Section, SectionError, metrics};
+use crate::{Acquire, Guard, Section, SectionError, lock_all, metrics, scope::Scope, waits::Waits};
+
+/// The pauses between two inspections of a key that `wait_for_release` awaits.
+const LOOK_LEAST: Duration = Duration::from_millis(1);
+const LOOK_MOST: Duration = Duration::from_millis(250);
 
 /// A keyed mutex with guards, over any [`KeyedMutex`].
 ///
@@ -30,6 +37,7 @@ use crate::{Acquire, Guard, Section, SectionError, metrics};
 #[derive(Clone)]
 pub struct Locker {
     mutex: Arc<dyn KeyedMutex>,
+    waits: Arc<Waits>,
 }
 
 impl Locker {
@@ -42,7 +50,7 @@ impl Locker {
     #[must_use]
     pub fn from_arc(mutex: Arc<dyn KeyedMutex>) -> Self {
         metrics::create();
-        Self { mutex }
+        Self { mutex, waits: Arc::default() }
     }
 
     /// The strategy.
@@ -102,7 +110,8 @@ impl Locker {
     ///
     /// As [`lock`](Self::lock).
     pub fn lock_with(&self, key: impl AsRef<str>, options: LockOptions) -> Acquire {
-        Acquire::new(Arc::clone(&self.mutex), key.as_ref().into(), options)
+        let (mutex, waits) = (Arc::clone(&self.mutex), Arc::clone(&self.waits));
+        Acquire::new(mutex, waits, key.as_ref().into(), options)
     }
 
     /// Runs a critical section under the lock, and unlocks afterwards in every case, also on a
@@ -215,6 +224,140 @@ impl Locker {
     /// As [`KeyedMutex::inspect`].
     pub async fn inspect(&self, key: &str) -> Result<Option<Inspection>, Error> {
         self.mutex.inspect(key).await
+    }
+
+    /// Locks all of `keys`, or none, and returns their guards in the order of the keys given.
+    ///
+    /// The keys are locked one after the other in the order of their bytes, so that two such calls
+    /// cannot wait for each other. `max_wait` counts for all of them together. Guards that wait for
+    /// the others are extended, so that each has at least half of its lease when this returns. Every
+    /// further extension is the caller's.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let locker = gaggle::open("local:").await?;
+    /// let options = gaggle::LockOptions::default().max_wait(Duration::from_secs(2));
+    /// let accounts = locker.lock_all(["accounts/7", "accounts/3"], options).await?;
+    /// assert_eq!(&*accounts[0].key(), "accounts/7");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`KeyedMutex::lock`]: `TimedOut` and `Held` name the key that was not locked.
+    /// [`Error::InvalidOptions`] naming `keys` if one is given twice. The others are unlocked.
+    /// [`Error::NotHolder`] and [`Error::Expired`] if one was lost while the others were awaited.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future unlocks the keys that it has locked, as dropping their guards does.
+    pub async fn lock_all<K: AsRef<str>>(
+        &self,
+        keys: impl IntoIterator<Item = K>,
+        options: LockOptions,
+    ) -> Result<Vec<Guard>, Error> {
+        let keys = keys.into_iter().map(|key| key.as_ref().into()).collect();
+        lock_all::lock_all(self, keys, options).await
+    }
+
+    /// Unlocks every key of this handle that begins with `prefix`, and ends its waits for such
+    /// keys; an empty prefix means all of them. This is the UNLOCK_ALL of JGroups.
+    ///
+    /// The waits of this locker and its clones end as [`Error::Withdrawn`], also if they are granted
+    /// a key that this unlocks. All guards over the strategy are lost. A lock that was
+    /// [transferred](Guard::into_lock) stays.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let locker = gaggle::open("local:").await?;
+    /// let guard = locker.lock("orders/42").await?;
+    /// locker.unlock_all("orders/").await?;
+    /// assert!(!guard.is_valid());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors, cancel safety
+    ///
+    /// As [`KeyedMutex::unlock_all`].
+    pub async fn unlock_all(&self, prefix: &str) -> Result<(), Error> {
+        self.waits.end(prefix);
+        self.mutex.unlock_all(prefix).await
+    }
+
+    /// Waits until no process holds `key`, for at most `max_wait`, without locking it.
+    ///
+    /// The key is inspected at the end of the holder's lease, and every 250 ms before. It may be
+    /// locked again before this returns.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let locker = gaggle::open("local:").await?;
+    /// locker.lock("migration").await?.unlock().await?;
+    /// locker.wait_for_release("migration", Duration::from_secs(60)).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TimedOut`] with the holder, [`Error::InvalidOptions`] for a `max_wait` above 24 h,
+    /// and those of [`KeyedMutex::inspect`]: it may be called again.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    pub async fn wait_for_release(
+        &self,
+        key: &str,
+        max_wait: impl Into<MaxWait>,
+    ) -> Result<(), Error> {
+        let max_wait = max_wait.into();
+        check_request(key, &LockOptions::default().max_wait(max_wait))?;
+        let clock = self.mutex.clock();
+        let until = wait_until(clock.now(), max_wait);
+        while let Some(holder) = self.mutex.inspect(key).await? {
+            let now = clock.now();
+            if until.is_some_and(|until| until <= now) {
+                let (key, holder) = (key.into(), Some(holder.owner));
+                return Err(Error::TimedOut(Some(Box::new(Contention { key, max_wait, holder }))));
+            }
+            let next = now.after(holder.remaining.clamp(LOOK_LEAST, LOOK_MOST));
+            clock.sleep_until(until.map_or(next, |until| until.min(next))).await;
+        }
+        Ok(())
+    }
+
+    /// A locker of the keys that begin with `name` and a slash: a lock service with a name. It
+    /// gives and takes keys without that prefix, and shares the strategy.
+    ///
+    /// Its [`close`](Self::close) unlocks the keys of the scope in this process, ends their waits
+    /// with [`Error::Closed`], and leaves the strategy open. Another locker over the same strategy
+    /// loses its guards for such keys, too. Its waits go on.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let locker = gaggle::open("local:").await?;
+    /// let orders = locker.scope("orders");
+    /// let guard = orders.lock("42").await?;
+    /// assert!(locker.inspect("orders/42").await?.is_some());
+    /// orders.close().await;
+    /// assert!(!guard.is_valid() && locker.inspect("orders/42").await?.is_none());
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn scope(&self, name: &str) -> Self {
+        Self::new(Scope::new(Arc::clone(&self.mutex), name))
     }
 
     /// Completes once an embedded member votes in a group that has a leader, so that rolling

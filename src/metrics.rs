@@ -49,8 +49,17 @@ impl Stopwatch {
 /// Creates the counters of a `Locker` at zero. Prometheus computes no increase from the first value
 /// of a series, so an alert would otherwise miss a process's first loss.
 pub(crate) fn create() {
-    const REASONS: [&str; 8] =
-        ["timed_out", "held", "unavailable", "unknown", "closed", "failed", "limit", "invalid"];
+    const REASONS: [&str; 9] = [
+        "timed_out",
+        "held",
+        "unavailable",
+        "unknown",
+        "closed",
+        "failed",
+        "limit",
+        "withdrawn",
+        "invalid",
+    ];
     const CAUSES: [&str; 3] = ["deadline", "forced", "reported"];
     #[cfg(feature = "metrics")]
     metrics::counter!("gaggle_locks_granted_total").increment(0);
@@ -72,6 +81,7 @@ pub(crate) fn refused(error: &Error) {
         Error::Closed => "closed",
         Error::Failed { .. } => "failed",
         Error::Limit { .. } => "limit",
+        Error::Withdrawn => "withdrawn",
         _ => "invalid",
     };
     add(1, "gaggle_locks_refused_total", ("reason", reason));

@@ -13,10 +13,11 @@ use gaggle::strategies::defaults;
 use humantime::format_duration;
 
 /// A default: its name in the texts below, the option that it is of, and its value.
-const DEFAULTS: [(&str, &str, Duration); 9] = [
+const DEFAULTS: [(&str, &str, Duration); 10] = [
     ("LEASE", "duration", defaults::LEASE),
     ("MAX_WAIT", "max_wait", defaults::MAX_WAIT),
     ("REQUEST_TIMEOUT", "request_timeout", defaults::REQUEST_TIMEOUT),
+    ("SERVED_TTL", "max_ttl", defaults::SERVED_TTL),
     ("WAITER_TTL", "waiter_ttl", defaults::WAITER_TTL),
     ("NONCE_MEMORY", "nonce_memory", defaults::NONCE_MEMORY),
     ("BUSY_POLL", "busy_poll", defaults::BUSY_POLL),
@@ -75,6 +76,7 @@ const TEXTS: &[(&str, &[&str])] = &[
     ),
     ("docs/coming-from.md", &["waits {MAX_WAIT}, holds {LEASE}"]),
     ("docs/fencing-tokens.md", &["Its lease of {LEASE} ends"]),
+    ("docs/http-api.md", &["grants nothing for `--max-ttl`, {SERVED_TTL} by default"]),
     ("docs/operations.md", &["is shorter than the lease ({LEASE})"]),
     ("docs/recipes.md", &["timeouts ({REQUEST_TIMEOUT} each)"]),
     ("docs/scheduled-jobs.md", &["| `--max-wait` | {MAX_WAIT}; {REQUEST_TIMEOUT} with `--try`"]),

@@ -4,7 +4,7 @@ use std::{future::pending, io, path::PathBuf, process::ExitCode, time::Duration}
 
 use gaggle::Url;
 use gaggle_server::{Access, Listen, Listener, Options, Service, collect_metrics, serve};
-use gaggle_strategies::limits::DURATION_MAX;
+use gaggle_strategies::{defaults::SERVED_TTL, limits::DURATION_MAX};
 use humantime::format_duration;
 use sd_notify::NotifyState;
 use tokio::{
@@ -20,8 +20,6 @@ use crate::{
     verbosity::Verbosity,
 };
 
-/// The longest ttl over a group, which grants nothing for as long once it has formed.
-const GROUP_MAX_TTL: Duration = Duration::from_secs(10);
 /// The shortest `--max-ttl`.
 const MAX_TTL_MIN: Duration = Duration::from_millis(100);
 /// How often the metrics of the last requests are aggregated.
@@ -158,7 +156,7 @@ fn longest(url: Url, max_ttl: Option<Duration>) -> Result<(Url, Duration), Failu
     if !matches!(url.strategy(), "gaggle" | "raft") {
         return Ok((url, max_ttl.unwrap_or(DURATION_MAX)));
     }
-    let admitted = url.outside_max().or(max_ttl).unwrap_or(GROUP_MAX_TTL);
+    let admitted = url.outside_max().or(max_ttl).unwrap_or(SERVED_TTL);
     let max_ttl = max_ttl.unwrap_or(admitted);
     if max_ttl > admitted {
         let [max_ttl, admitted] = [max_ttl, admitted].map(format_duration);

@@ -39,3 +39,7 @@ pub const HEARTBEAT: Duration = Duration::from_millis(50);
 /// The bounds of the random time that a member waits for a leader before it campaigns.
 pub const ELECTION_TIMEOUT: (Duration, Duration) =
     (Duration::from_millis(150), Duration::from_millis(300));
+
+/// The longest lease that a server of a group grants to its clients. A new group grants nothing for
+/// as long.
+pub const SERVED_TTL: Duration = Duration::from_secs(10);

@@ -80,6 +80,20 @@ pub enum Error {
         cause: Box<dyn StdError + Send + Sync>,
     },
 
+    /// The call waited for its key when `unlock_all` of its locker ended it.
+    ///
+    /// *Did it take effect?* No: it was withdrawn, so that the key may stay locked for at most one
+    /// lease. *May I retry?* Yes.
+    #[error("the wait was ended by unlock_all of this process")]
+    Withdrawn,
+
+    /// The strategy does not have this function. *Did it take effect?* No. *May I retry?* No.
+    #[error("this strategy does not support {what}")]
+    Unsupported {
+        /// The function.
+        what: &'static str,
+    },
+
     /// The key is empty or too long. Nothing was sent.
     #[error("key is {bytes} bytes long, the limit is 1 to {limit} bytes")]
     InvalidKey {
@@ -235,12 +249,17 @@ impl Error {
     #[must_use]
     pub fn is_permanent(&self) -> bool {
         match self {
-            Self::TimedOut(_) | Self::Held(_) | Self::Unknown | Self::Limit { .. } => false,
+            Self::TimedOut(_)
+            | Self::Held(_)
+            | Self::Unknown
+            | Self::Withdrawn
+            | Self::Limit { .. } => false,
             Self::Unavailable { kind, .. } => *kind == UnavailableKind::Misconfigured,
             Self::NotHolder
             | Self::Expired
             | Self::Closed
             | Self::Failed { .. }
+            | Self::Unsupported { .. }
             | Self::InvalidKey { .. }
             | Self::InvalidOptions { .. } => true,
         }
@@ -262,6 +281,7 @@ mod tests {
             unavailable(NoQuorum),
             unavailable(Refused),
             Unknown,
+            Withdrawn,
             Limit { what: "keys", limit: 1 },
         ] {
             assert!(!passing.is_permanent(), "{passing:?}");
@@ -274,6 +294,7 @@ mod tests {
             InvalidOptions { field: "x", value: "1".into(), limit: "0".into() },
             Closed,
             Failed { cause: "x".into() },
+            Unsupported { what: "x" },
         ] {
             assert!(permanent.is_permanent(), "{permanent:?}");
         }

@@ -203,6 +203,14 @@ impl KeyedMutex for Local {
         Ok(access.shard.table.inspect(&key.into()))
     }
 
+    async fn unlock_all(&self, prefix: &str) -> Result<(), Error> {
+        self.shards.access("").map(drop)?;
+        for lock in self.shards.losses.lose_prefix(prefix) {
+            self.release(&lock);
+        }
+        Ok(())
+    }
+
     fn operator(&self) -> Option<&dyn Operator> {
         Some(self)
     }

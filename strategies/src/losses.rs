@@ -139,8 +139,14 @@ impl LossRegistry {
 
     /// Marks all lost and returns them, so that a closing strategy can unlock them.
     pub fn lose_all(&self) -> Vec<Lock> {
+        self.lose_prefix("")
+    }
+
+    /// Marks all locks lost whose keys begin with `prefix`, and returns them.
+    pub fn lose_prefix(&self, prefix: &str) -> Vec<Lock> {
+        let is_meant = |entry: &&Entry| entry.lock.key().starts_with(prefix);
         let all = |entry: &Entry| (entry.signal.clone(), entry.lock.clone());
-        let mut losing: Vec<_> = self.lock().values().map(all).collect();
+        let mut losing: Vec<_> = self.lock().values().filter(is_meant).map(all).collect();
         losing.retain(|(signal, _)| signal.raise(LossCause::Ended, None));
         losing.into_iter().map(|(_, lock)| lock).collect()
     }

@@ -146,6 +146,21 @@ pub trait KeyedMutex: Send + Sync + 'static {
         None
     }
 
+    /// Unlocks the watched locks of this handle whose keys begin with `prefix`; those of guards are
+    /// watched. The guards are lost. A lock that was transferred stays.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`], the default. Else the first error of an [`unlock`](Self::unlock),
+    /// but for the errors of a lock that was lost before. All of them were sent.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future takes no unlock back: each may still be sent until its lease ends.
+    async fn unlock_all(&self, _prefix: &str) -> Result<(), Error> {
+        Err(Error::Unsupported { what: "unlock_all" })
+    }
+
     /// The guarantees of this strategy.
     fn capabilities(&self) -> Capabilities;
 

@@ -13,6 +13,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::join_all;
 use gaggle_channels::internal::process::Opener;
 use tokio::{runtime::Handle, sync::watch};
 
@@ -175,6 +176,17 @@ impl<B: Backend> Client<B> {
             Reply::Inspected(found) => found,
             other => unreachable!("an inspection has no reply {other:?}"),
         }
+    }
+
+    /// Sends every UNLOCK before it waits for the outcomes.
+    pub(crate) async fn unlock_all(&self, prefix: &str) -> Result<(), Error> {
+        self.check_open()?;
+        let locks = self.shared.losses.lose_prefix(prefix);
+        let outcomes = join_all(locks.iter().map(|lock| self.unlock(lock))).await;
+        let is_free = |outcome: &Result<(), Error>| {
+            matches!(outcome, Ok(()) | Err(Error::NotHolder | Error::Expired))
+        };
+        outcomes.into_iter().find(|outcome| !is_free(outcome)).unwrap_or(Ok(()))
     }
 
     /// Frees a lock without waiting: no runtime is needed, and nothing blocks or panics.

@@ -64,6 +64,10 @@ impl<R: Remote> KeyedMutex for R {
         Some(self.client())
     }
 
+    async fn unlock_all(&self, prefix: &str) -> Result<(), Error> {
+        self.client().unlock_all(prefix).await
+    }
+
     fn capabilities(&self) -> Capabilities {
         self.client().capabilities()
     }
