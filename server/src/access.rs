@@ -24,7 +24,7 @@ const ANONYMOUS: &str = "http";
 /// What a token allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
-    /// Its own claims.
+    /// The claims of the token itself.
     Client,
     /// The claims of all tokens, too: to list, and to revoke.
     Operator,

@@ -138,7 +138,7 @@ impl Claims {
             Problem::new(StatusCode::CONFLICT, "idempotency-key-reused", message)
         };
         if key.is_some() && self.is_shared && self.known(nonce).is_none() {
-            // It may be active by another server.
+            // Another server may have made this claim active.
             let holder = self.mutex.inspect(&id.key).await?;
             let holder = holder.filter(|it| it.nonce == nonce);
             if holder.is_some_and(|it| owner_of(&it) != &*caller.name) {

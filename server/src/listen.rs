@@ -1,4 +1,4 @@
-//! Where a server listens: TCP addresses, with TLS or without, and Unix sockets.
+//! The places of a server: TCP addresses, with TLS or without, and Unix sockets.
 
 #[cfg(feature = "tls")]
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! One event and two metrics for each request.
+//! The log event and the metrics of a request.
 
 use std::sync::Arc;
 

@@ -159,7 +159,7 @@ mod tests {
 
     use super::*;
 
-    /// Of the timers of the runtime.
+    /// The precision of the timers of the runtime.
     const SLACK: Duration = Duration::from_millis(10);
 
     #[tokio::test(start_paused = true)]

@@ -57,7 +57,7 @@ impl Claims {
             match outcome {
                 Ok(lock) => return Some(lock),
                 Err(Error::TimedOut(_)) if self.clock.now() >= until => {}
-                // It was granted, and ended before this server learned of it.
+                // The grant ended before this server received it.
                 Err(Error::TimedOut(_) | Error::NotHolder | Error::Expired) => {
                     self.end(claim, Status::Expired);
                     return None;

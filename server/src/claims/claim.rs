@@ -1,4 +1,4 @@
-//! One claim: an acquisition of a client, as this server knows it.
+//! A claim: an acquisition of a client, as this server knows it.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -88,7 +88,7 @@ struct State {
     refusal: Option<Problem>,
 }
 
-/// Where a claim stands.
+/// The phase of a claim.
 #[derive(Clone, Debug)]
 pub(crate) enum Phase {
     /// Queued, as far as this server knows.

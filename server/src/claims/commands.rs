@@ -15,10 +15,10 @@ use crate::{access::Caller, problem::Problem};
 /// How long the grant of a free key may take.
 const GRANT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Where a claim stands after a request for its lock.
+/// The state of a claim after a request for its lock.
 pub(crate) enum Standing {
     Active,
-    /// It waits for this holder.
+    /// The claim waits for this holder.
     Waiting(Box<Inspection>),
     Final,
 }
@@ -115,7 +115,7 @@ impl Claims {
         lock: &Lock,
         ttl: Duration,
     ) -> Result<(), Problem> {
-        // Without its deadline: another server may have extended it.
+        // The deadline is left out: another server may have extended the claim.
         let lock = Lock::new(lock.key().clone(), lock.nonce(), lock.fencing_token(), None);
         match self.mutex.extend(&lock, ttl).await {
             Ok(extended) => claim.extended(extended),

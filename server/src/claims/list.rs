@@ -35,7 +35,7 @@ impl Claims {
                 }
             }
         }
-        // This server knows more of its own.
+        // This server has more data of the claims that it made.
         let own: Vec<Arc<Claim>> = self.registry().claims.values().cloned().collect();
         let own = own.into_iter().filter(|claim| caller.may_see(&claim.owner));
         claims.extend(own.map(|claim| (claim.id.nonce, claim.to_json(now))));
