@@ -46,7 +46,7 @@ pub(crate) struct Args {
     /// client or operator.
     #[arg(long, value_name = "PATH", conflicts_with = "anonymous")]
     tokens: Option<PathBuf>,
-    /// Serve everybody, also beyond this machine.
+    /// Serve clients without a token, also beyond this machine.
     #[arg(long)]
     anonymous: bool,
     /// The PEM file of the server's certificate, for TLS.
@@ -119,7 +119,7 @@ fn handler(kind: SignalKind) -> Result<Signal, Failure> {
     signal(kind).map_err(|error| Failure::new("cannot handle signals").because(&error))
 }
 
-/// Refuses to serve other machines in plain text, or everybody, unless that is asked for.
+/// Refuses to serve other machines in plain text or without tokens, unless an option allows it.
 fn check_exposure(args: &Args) -> Result<(), Failure> {
     let Some(listen) = args.listen.iter().find(|listen| !listen.is_local()) else { return Ok(()) };
     if args.tls_cert.is_none() && !args.insecure {
@@ -130,7 +130,7 @@ fn check_exposure(args: &Args) -> Result<(), Failure> {
     }
     if args.tokens.is_none() && !args.anonymous {
         return Err(Failure::new(format!(
-            "--listen {listen} is beyond this machine, where everybody could end any claim: give \
+            "--listen {listen} is beyond this machine, where every client could end any claim: give \
              --tokens, or --anonymous"
         )));
     }

@@ -1,6 +1,6 @@
 //! Goal: `gaggle serve` grants locks to programs in any language, refuses to be exposed by mistake,
 //! and ends in order.
-//! Method: the binary on ports of its own, with curl, Python and Node as clients.
+//! Method: the binary on free ports, with curl, Python and Node as clients.
 
 // A test that meets an error has failed, and it reads the clock to say how long things took.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]

@@ -49,7 +49,7 @@ impl Caller {
     }
 }
 
-/// Who may use a [`Service`](crate::Service): everybody, or those with a token of a file.
+/// Who may use a [`Service`](crate::Service): every client, or those with a token of a file.
 ///
 /// Each line of the file is `NAME ROLE TOKEN`. A `client` has its own claims, and an `operator`
 /// those of all. A token has at least 16 characters. Lines that begin with `#` are comments.
@@ -67,7 +67,7 @@ struct Token {
 }
 
 impl Access {
-    /// Serves everybody who can connect, as an operator.
+    /// Serves every client that can connect, as an operator.
     #[must_use]
     pub fn anonymous() -> Self {
         Self(None)

@@ -1,5 +1,5 @@
-//! Goal: nobody without a token is served, and each token has its own claims and limits.
-//! Method: the routes over a table of their own, with a file of tokens.
+//! Goal: no client without a token is served, and each token has its own claims and limits.
+//! Method: the routes over a fresh table, with a file of tokens.
 
 #![allow(clippy::unwrap_used)] // a test that meets an error has failed
 
@@ -68,7 +68,7 @@ async fn request_without_a_known_token_is_refused() {
             let reply = stranger.get(path).await.refused(401, "unauthorized");
             assert_eq!(reply.headers["www-authenticate"], "Bearer");
         }
-        // Its body is not read.
+        // The body of a refused request is not read.
         let body =
             Body::from_stream(futures_util::stream::pending::<Result<Vec<u8>, std::io::Error>>());
         stranger.send("POST", "/v1/claims/", &[], body).await.refused(401, "unauthorized");
@@ -120,7 +120,7 @@ async fn operator_revokes_any_claim() {
     one.patch(&claim, json!({ "ttl": 10 })).await.refused(400, "invalid-status");
     assert_eq!(two.get(&waiting).await.text("status"), "revoked");
     two.activate(&last, 1).await.is(200);
-    // Of a program without HTTP.
+    // A client may revoke a claim that it made.
     let direct = one.claim("of the client itself").await;
     one.set(&direct, "revoked").await.is(204);
 }

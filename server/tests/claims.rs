@@ -1,5 +1,5 @@
 //! Goal: each request to a claim has the specified answer in each of its states.
-//! Method: the routes over a table of their own, in virtual time.
+//! Method: the routes over a fresh table, in virtual time.
 
 #![allow(clippy::unwrap_used)] // a test that meets an error has failed
 
@@ -312,7 +312,7 @@ async fn waiting_claim_ends_without_its_client() {
     client.activate(&polled, 1).await.is(200);
 }
 
-/// It is granted while its client is away.
+/// The claim is granted while its client is away.
 #[tokio::test(start_paused = true)]
 async fn granted_claim_is_kept_for_its_client_alone() {
     let client = anonymous();

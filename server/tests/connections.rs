@@ -1,6 +1,6 @@
 //! Goal: slow and silent clients are cut off, large requests are refused, and the end of a server
-//! leaves nobody waiting.
-//! Method: servers on ports of their own, and raw bytes.
+//! leaves no client waiting.
+//! Method: servers on free ports, and raw bytes.
 
 #![allow(clippy::unwrap_used)] // a test that meets an error has failed
 
@@ -15,7 +15,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-/// A server over a table of its own.
+/// A server over a fresh table.
 struct Server {
     address: String,
     stop: oneshot::Sender<()>,

@@ -92,7 +92,7 @@ async fn each_server_serves_an_active_claim() {
     sleep(6.0).await;
     b.patch(&claim, json!({ "ttl": 10 })).await.is(200);
     sleep(6.0).await;
-    // Its own deadline has passed, and the other server has extended the lease.
+    // The deadline that `a` knows has passed, and the other server has extended the lease.
     let active = a.set(&claim, "active").await.is(200);
     assert!((3.0..4.6).contains(&active.number("ttl")), "{active:?}");
     c.set(&claim, "released").await.is(204);

@@ -113,7 +113,7 @@ impl Client {
     }
 }
 
-/// A service over a table of its own, on virtual time.
+/// A service over a fresh table, on virtual time.
 pub(crate) fn local(access: Access, options: Options) -> (Service, Client) {
     let local = Local::with_clock(Arc::new(TokioClock::new()));
     let service = Service::new(Locker::new(local), access, options).unwrap();

@@ -207,8 +207,8 @@ async fn dropped_lock_is_withdrawn() {
     assert_eq!(nonce, withdrawn);
 }
 
-/// One that ended is not retried under another nonce, and a dropped call withdraws nothing: another
-/// process may have taken over its nonce.
+/// A call that ended is not retried under another nonce, and a dropped call withdraws nothing:
+/// another process may have taken over its nonce.
 #[tokio::test(start_paused = true)]
 async fn given_nonce_names_one_acquisition() {
     let given = Nonce::given(7);
@@ -231,7 +231,7 @@ async fn given_nonce_names_one_acquisition() {
     assert!(script.sent().is_empty(), "it sends no UNLOCK");
 }
 
-/// Its reply was not read: the repeated call gets it again.
+/// The reply was not read: the repeated call gets it again.
 #[tokio::test(start_paused = true)]
 async fn repeated_given_nonce_gets_the_same_lock() {
     let (client, script) = open(profile(false), obliging);
