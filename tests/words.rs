@@ -24,7 +24,9 @@ use tokio::time::Instant;
 /// Runs a test on each strategy.
 async fn on_each_strategy<T: Future<Output = ()>>(test: impl Fn(Locker) -> T) {
     let server = RedisServer::start();
-    for url in ["local:", "gaggle+memory://words?name=a&members=a", &server.url()] {
+    // Tests of one process share the hubs of groups: the port of the server names the group.
+    let group = format!("gaggle+memory://words-{}?name=a&members=a", server.port());
+    for url in ["local:", &group, &server.url()] {
         let locker = open(url).await.unwrap();
         test(locker.clone()).await;
         locker.close().await;
