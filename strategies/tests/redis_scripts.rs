@@ -52,7 +52,7 @@ async fn force_unlock_leaves_a_later_grant_of_its_nonce() {
     for (token, ends, holder) in
         [(former, false, Some(hex(1))), (present, true, None), (present, false, None)]
     {
-        let arguments = [&hex(1), "c", "topic", "payload", &token.to_string()];
+        let arguments = [&hex(1), "c", &token.to_string(), "topic", "payload"];
         let words = scripts.run(UNLOCK, 2, &arguments).await;
         assert_eq!(words.last().is_some_and(|word| word == "held"), ends, "{words:?}");
         assert_eq!(scripts.holder().await, holder);
@@ -66,7 +66,7 @@ async fn refused_force_unlock_sends_no_notice() {
     scripts.lock(1, 60_000, 0, false).await;
     let token = scripts.tokens().await.0.to_string();
     let _: Value = scripts.server.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]).await;
-    let arguments = [&hex(1), "c", "topic", "payload", &token];
+    let arguments = [&hex(1), "c", &token, "topic", "payload"];
     let refused = scripts.try_run(UNLOCK, 2, &arguments).await.unwrap_err();
     assert_eq!(refused.code(), Some("NOREPLICAS"));
     assert_eq!(scripts.server.calls("publish").await, 0);
@@ -199,6 +199,24 @@ async fn dead_waiters_refuse_no_try() {
     }
     assert_eq!(scripts.lock(2, 60_000, 0, false).await[1], "granted");
     assert_eq!(scripts.holder().await, Some(hex(2)));
+}
+
+/// The server was flushed, and a late copy of the LOCK was granted.
+#[tokio::test]
+async fn unlock_frees_a_later_grant_of_its_nonce_as_gone() {
+    let mut scripts = Scripts::start().await;
+    for waits in [false, true] {
+        scripts.lock(1, 60_000, 0, false).await;
+        let (token, _) = scripts.tokens().await;
+        let _: Value = scripts.server.command(&["FLUSHALL"]).await;
+        scripts.lock(1, 60_000, 0, true).await;
+        if waits {
+            scripts.lock(2, 60_000, -1, false).await;
+        }
+        let reply = scripts.run(UNLOCK, 1, &[&hex(1), "-", &token.to_string()]).await;
+        assert_eq!(reply[1], "gone");
+        assert_eq!(scripts.holder().await, waits.then(|| hex(2)));
+    }
 }
 
 #[tokio::test]

@@ -33,9 +33,11 @@ pub enum Command {
     Unlock {
         nonce: Nonce,
         key: Arc<str>,
+        /// The token of the lock that it ends; 0 for a withdrawal.
+        token: u64,
         copies: bool,
-        /// A force-unlock: the token that it ends, the process and the reason.
-        forced: Option<(u64, Arc<str>)>,
+        /// A force-unlock, which frees nothing with another token: the process and the reason.
+        forced: Option<Arc<str>>,
     },
     /// Extends a lease, which lasts for `lease` from the extension on. The reply is `Extended`.
     Extend { id: CallId, nonce: Nonce, key: Arc<str>, token: u64, lease: Duration },
@@ -121,7 +123,7 @@ pub enum Event {
     Stale { nonce: Nonce },
     /// A waiter is unknown there: it has to be queued again.
     Forgotten { nonce: Nonce },
-    /// The reply to an UNLOCK: whether it freed the key.
+    /// The reply to an UNLOCK: whether it freed the lock with this token.
     Unlocked { nonce: Nonce, held: bool },
     /// The reply to an EXTEND, with the token if the nonce holds the key.
     Extended { id: CallId, nonce: Nonce, token: Option<u64> },

@@ -101,8 +101,8 @@ struct UnlockOp {
     copies: bool,
     /// The time until which the UNLOCK is repeated.
     until: Instant,
-    /// A force-unlock: the token that it ends, the process and the reason.
-    forced: Option<(u64, Arc<str>)>,
+    /// A force-unlock: the process and the reason.
+    forced: Option<Arc<str>>,
 }
 
 /// An acquisition that this process relies on.
@@ -189,10 +189,16 @@ impl Core {
             }
             Call::Withdraw(id) => self.withdraw_call(now, id),
             Call::Unlock { caller, lock, until, forced } => {
-                let (id, token) = (RequestId::Unlock(lock.nonce()), lock.fencing_token());
-                self.unlock(now, lock, until, true);
+                let id = RequestId::Unlock(lock.nonce());
+                if let Some(request) = self.pending.get(id)
+                    && request.unlock_op().lock.fencing_token() > lock.fencing_token()
+                {
+                    // The granting side had lost this lock, and granted its nonce again.
+                    return caller.map_or((), |(id, _)| self.reply(id, Reply::NotHeld));
+                }
+                self.unlock(now, lock.clone(), until, true);
                 if let (Some(note), Some(request)) = (forced, self.pending.get(id)) {
-                    request.set_forced(token, note);
+                    request.set_forced(lock, note);
                 }
                 if let Some((caller, limit)) = caller {
                     self.pending.add_caller(id, caller, Some(limit));

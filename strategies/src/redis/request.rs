@@ -145,13 +145,13 @@ impl Encoder {
                     Some(label) => cmd.write_arg_fmt(format_args!("{} +{label}", self.owner)),
                 }
             }
-            Request::Command(Command::Unlock { nonce, key, copies, forced, .. }) => {
+            Request::Command(Command::Unlock { nonce, key, token, copies, forced }) => {
                 self.begin(&mut cmd, &script::UNLOCK, key);
                 cmd.write_arg_fmt(nonce);
-                cmd.arg(flag(*copies));
-                if let Some((token, note)) = forced {
+                cmd.arg(flag(*copies)).arg(*token);
+                if let Some(note) = forced {
                     let payload = protocol::forced_payload(*nonce, *token, key, note);
-                    cmd.arg(self.names.forced()).arg(payload).arg(*token);
+                    cmd.arg(self.names.forced()).arg(payload);
                 }
             }
             Request::Command(Command::Extend { nonce, key, token, lease, .. }) => {

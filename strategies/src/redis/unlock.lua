@@ -4,36 +4,37 @@
 -- ARGV[3]  nonce
 -- ARGV[4]  "c" if a LOCK of this nonce may still be in flight: its end is remembered, so that the
 --          LOCK grants nothing when it arrives (else "-")
--- ARGV[5]  for a force-unlock: the topic on which the holder is notified, the payload, ARGV[6], and
---          the token, ARGV[7]: a later acquisition of the nonce is left alone
+-- ARGV[5]  token of the lock; 0 for a withdrawal
+-- ARGV[6]  for a force-unlock: the topic on which the holder is notified, and the payload, ARGV[7];
+--          another acquisition of the nonce is left alone
 --
--- Replies held or gone: whether the nonce held. Where it reads no clock it replies 0 for now.
+-- Replies held or gone: whether the nonce held with this token. A server that was flushed may have
+-- granted the nonce again, with another token: that grant is freed, too. Where it reads no clock it
+-- replies 0 for now.
 
 local call = redis.call
 local nonce, copies = ARGV[3], ARGV[4]
 local value = call('GET', KEYS[3])
-if ARGV[7] then
-  local value = value or ''
-  -- include grant_of
-  if token ~= ARGV[7] then
-    return '0 gone'
-  end
-end
 local holder = value and string.sub(value, 1, 32)
 local holds = holder == nonce
+-- The token follows the nonce, a letter and two spaces.
+local result = holds and string.find(value, ARGV[5] .. ' ', 36, true) == 36 and 'held' or 'gone'
+if ARGV[6] and result == 'gone' then
+  return '0 gone'
+end
 local head = holds and call('ZRANGE', KEYS[4], 0, 1)
 
-if holds and ARGV[5] then
+if ARGV[6] then
   -- A write without effect: a server that refuses writes refuses the first one of a script, and the
   -- holder must not be notified of an unlock that is refused.
   call('ZREM', KEYS[4], '')
-  redis.pcall('PUBLISH', ARGV[5], ARGV[6])
+  redis.pcall('PUBLISH', ARGV[6], ARGV[7])
 end
 
 -- The fast path without waiters: it holds, and nothing is remembered of it.
 if holds and not head[1] and copies == '-' then
   call('DEL', KEYS[3], KEYS[6])
-  return '0 held'
+  return '0 ' .. result
 end
 
 -- include clock
@@ -62,4 +63,4 @@ if copies == 'c' then
   local till = now_ms + 1 + math.max(longest, string.match(ARGV[2], '^%d+'))
   -- include remember
 end
-return stamp .. (holds and ' held' or ' gone') .. own
+return stamp .. ' ' .. result .. own

@@ -91,7 +91,9 @@ impl Scripts {
     }
 
     pub(super) async fn unlock(&mut self, nonce: u8, copies: bool) -> Vec<String> {
-        self.run(UNLOCK, 1, &[&hex(nonce), flag(copies)]).await
+        let value: Option<String> = self.server.command(&["GET", HOLDER]).await;
+        let token = value.as_ref().and_then(|value| value.split(' ').nth(2)).unwrap_or("0");
+        self.run(UNLOCK, 1, &[&hex(nonce), flag(copies), token]).await
     }
 
     pub(super) async fn extend(&mut self, process: u8, nonce: u8, duration: u64) -> Vec<String> {

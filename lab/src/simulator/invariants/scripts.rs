@@ -163,7 +163,7 @@ impl Invariants {
 
     /// The grant of whose force-unlock this publication of a script notifies.
     pub(in crate::simulator) fn forced_by(run: &Run, push: &[u8]) -> Option<Acquisition> {
-        let notice = run.args.get(5).filter(|_| run.verb == Verb::Unlock)?;
+        let notice = run.args.get(6).filter(|_| run.verb == Verb::Unlock)?;
         let is_notice = push.ends_with(&[notice, b"\r\n".as_slice()].concat());
         let text = String::from_utf8_lossy(notice);
         let mut words = text.strip_prefix("2 ").filter(|_| is_notice)?.split(' ');
@@ -270,6 +270,8 @@ impl Scripts {
         if let Some(nonce) = unlocked {
             let was = match &*word {
                 "held" => PriorState::Held,
+                // Granted again with another token: the UNLOCK frees it, and does not say so.
+                _ if before.holder.is_some_and(|held| held.nonce == nonce) => PriorState::Held,
                 _ if before.queue.contains(&nonce) => PriorState::Waited,
                 _ => PriorState::Unknown,
             };
@@ -372,7 +374,7 @@ fn expired(key: &Arc<str>, nonce: Nonce, token: u64) -> Effect {
 
 /// Whether it is a force-unlock that found another grant, or none, and changed nothing.
 fn is_late_force(run: &Run) -> bool {
-    run.args.len() > 4 && run.reply.as_ref().is_ok_and(|reply| word(reply) != "held")
+    run.args.len() > 5 && run.reply.as_ref().is_ok_and(|reply| word(reply) != "held")
 }
 
 /// The result in a reply "now result".

@@ -76,6 +76,11 @@ impl Core {
         (waited, lease): (Duration, Duration),
     ) {
         let Some(request) = self.pending.take(RequestId::Lock(nonce)) else {
+            if let Some(former) = self.held.get(nonce).filter(|held| held.token < token) {
+                // The granting side has forgotten the lock, and granted a late copy of its LOCK.
+                let former = former.lock(nonce);
+                self.lost(former, None);
+            }
             // A caller was given the smaller tokens, and may have extended or transferred its lock.
             if !nonce.is_given() && !self.knows(nonce) && token > self.held.greatest_token() {
                 // A late copy of a LOCK that got another reply: frees the key.

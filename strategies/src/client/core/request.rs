@@ -76,14 +76,15 @@ impl Request {
         std::mem::replace(&mut self.lock_op().stale, true)
     }
 
-    /// Makes this UNLOCK a force-unlock of the token.
-    pub(super) fn set_forced(&mut self, token: u64, note: Arc<str>) {
-        self.unlock_op().forced = Some((token, note));
+    /// Makes this UNLOCK a force-unlock.
+    pub(super) fn set_forced(&mut self, lock: Lock, note: Arc<str>) {
+        let unlock = self.unlock_op();
+        (unlock.lock, unlock.forced) = (lock, Some(note));
     }
 
     /// Takes the process and the reason of a force-unlock.
     pub(super) fn take_forced(&mut self) -> Option<Arc<str>> {
-        self.unlock_op().forced.take().map(|(_, note)| note)
+        self.unlock_op().forced.take()
     }
 
     /// Repeats this UNLOCK until `until` at least.
@@ -103,6 +104,7 @@ impl Request {
             Op::Unlock(unlock) => Command::Unlock {
                 nonce: unlock.lock.nonce(),
                 key: unlock.lock.key().clone(),
+                token: unlock.lock.fencing_token(),
                 copies: unlock.copies || self.sends.count() > 0,
                 forced: unlock.forced.clone(),
             },

@@ -260,3 +260,23 @@ fn unconfirmed_lock_is_granted_or_unknown() {
         }
     }
 }
+
+/// The granting side was flushed, and a late copy of the LOCK was granted: the first grant is lost,
+/// the second is freed, and an unlock of the first is none of the second.
+#[test]
+fn nonce_granted_again_loses_its_lock() {
+    let mut core = core(true);
+    let lock = take(&mut core, 0);
+    let (key, token) = ("k".into(), lock.fencing_token() + 1);
+    let again =
+        Event::Granted { nonce: nonce(1), key, token, waited: Duration::ZERO, lease: LEASE };
+    core.handle(at(1), again);
+    let outputs: Vec<_> = core.outputs().collect();
+    assert!(matches!(&outputs[..], [Output::Lost { lock: lost, .. }] if *lost == lock));
+    core.call(at(2), unlocks(Some((7, 1_000)), lock, 1_000));
+    assert!(matches!(replies(&mut core)[..], [(7, Reply::NotHeld)]));
+    let sent = sent(&mut core, 2);
+    assert!(matches!(sent[..], [Command::Unlock { token: t, .. }] if t == token), "{sent:?}");
+    core.handle(at(3), Event::Unlocked { nonce: nonce(1), held: true });
+    assert_eq!(core.pending(), 0);
+}

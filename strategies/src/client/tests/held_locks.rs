@@ -109,7 +109,8 @@ fn forced_unlock_carries_its_note_and_loses() {
     let force = |core: &mut Core, lock: &Lock| {
         core.call(at(1), forces(lock.clone()));
         let sent = sent(core, 1);
-        let [Command::Unlock { forced: Some((41, note)), copies: true, .. }] = &sent[..] else {
+        let [Command::Unlock { token: 41, forced: Some(note), copies: true, .. }] = &sent[..]
+        else {
             panic!("{sent:?}")
         };
         assert_eq!(&**note, "ops: it hangs");

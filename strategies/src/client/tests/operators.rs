@@ -141,7 +141,7 @@ async fn force_unlock_ends_the_grant_that_it_found() {
         Command::Inspect { .. },
         Command::Unlock { .. },
         Command::Inspect { .. },
-        Command::Unlock { forced: Some((42, note)), nonce: n, .. },
+        Command::Unlock { token: 42, forced: Some(note), nonce: n, .. },
     ] = &sent[..]
     else {
         panic!("{sent:?}")

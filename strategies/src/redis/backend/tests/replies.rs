@@ -119,7 +119,13 @@ fn script_refused_by_a_cluster_that_is_down_moves_on() {
 #[test]
 fn script_refused_in_a_slot_that_moves_is_repeated() {
     let mut lab = Lab::up();
-    lab.submit(Command::Unlock { nonce: nonce(1), key: "k".into(), copies: false, forced: None });
+    lab.submit(Command::Unlock {
+        nonce: nonce(1),
+        key: "k".into(),
+        token: 0,
+        copies: false,
+        forced: None,
+    });
     lab.turn();
     lab.say(
         "-ERR Script attempted to access a non local key in a cluster node script: abc, on \

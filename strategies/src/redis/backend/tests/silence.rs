@@ -144,6 +144,12 @@ fn refused_lock_leaves_no_waiter() {
     }
     let mut lab = lab();
     lab.submit(lock_of("k", 1));
-    lab.submit(Command::Unlock { nonce: nonce(1), key: "k".into(), copies: false, forced: None });
+    lab.submit(Command::Unlock {
+        nonce: nonce(1),
+        key: "k".into(),
+        token: 0,
+        copies: false,
+        forced: None,
+    });
     assert!(lab.backend.waiters.is_empty(), "withdrawn");
 }
