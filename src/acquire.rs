@@ -1,13 +1,6 @@
 //! A lock request that is not sent yet: options, auto-extend, and the ways to send it.
 
-use std::{
-    fmt,
-    future::{IntoFuture, poll_fn},
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::{fmt, future::IntoFuture, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
 use gaggle_strategies::{
@@ -21,7 +14,6 @@ use tokio::runtime::Handle;
 use crate::{
     Guard, Section, SectionError,
     metrics::{self, Stopwatch},
-    waits::Waits,
 };
 
 /// How long an error waits for the name of the key's holder.
@@ -46,20 +38,14 @@ const HOLDER_TIMEOUT: Duration = Duration::from_millis(100);
 #[must_use = "nothing is sent until this is awaited"]
 pub struct Acquire {
     mutex: Arc<dyn KeyedMutex>,
-    waits: Arc<Waits>,
     key: Arc<str>,
     options: LockOptions,
     max_hold: Option<Duration>,
 }
 
 impl Acquire {
-    pub(crate) fn new(
-        mutex: Arc<dyn KeyedMutex>,
-        waits: Arc<Waits>,
-        key: Arc<str>,
-        options: LockOptions,
-    ) -> Self {
-        Self { mutex, waits, key, options, max_hold: None }
+    pub(crate) fn new(mutex: Arc<dyn KeyedMutex>, key: Arc<str>, options: LockOptions) -> Self {
+        Self { mutex, key, options, max_hold: None }
     }
 
     /// Keeps the lease alive in the background while the guard lives; off by default.
@@ -142,7 +128,7 @@ impl Acquire {
     }
 
     async fn take(self) -> Result<Guard, Error> {
-        let Self { mutex, waits, key, options, max_hold } = self;
+        let Self { mutex, key, options, max_hold } = self;
         let duration = options.get_duration();
         if let Some(max_hold) = max_hold {
             check_max_hold(max_hold, duration).inspect_err(metrics::refused)?;
@@ -153,25 +139,7 @@ impl Acquire {
         let max_wait = options.get_max_wait();
         let clock = mutex.clock();
         let wait = Stopwatch::start(&*clock);
-        let mut lock = mutex.lock(&key, options);
-        let mut ended = None;
-        let granted = poll_fn(|context| {
-            // First: an `unlock_all` that ends this wait may have granted the key to it.
-            if poll_wait(&mut ended, context).is_ready() {
-                return Poll::Ready(Err(Error::Withdrawn));
-            }
-            let granted = lock.as_mut().poll(context);
-            if granted.is_pending() && ended.is_none() {
-                ended = Some(Box::pin(waits.ended(&key)));
-                // Registers the call.
-                let _ = poll_wait(&mut ended, context);
-            }
-            granted
-        })
-        .await;
-        // Withdraws a call that was ended.
-        drop((lock, ended));
-        let lock = match granted {
+        let lock = match mutex.lock(&key, options).await {
             Ok(lock) => lock,
             // Boxed: it would make the future of every lock longer.
             Err(error) => {
@@ -206,14 +174,6 @@ impl fmt::Debug for Acquire {
             .field("max_hold", &self.max_hold)
             .finish_non_exhaustive()
     }
-}
-
-/// Polls the end of a wait that was registered.
-fn poll_wait<F: Future<Output = ()>>(
-    ended: &mut Option<Pin<Box<F>>>,
-    context: &mut Context<'_>,
-) -> Poll<()> {
-    ended.as_mut().map_or(Poll::Pending, |ended| ended.as_mut().poll(context))
 }
 
 /// Adds the key, the wait and the holder to an error that names none.

@@ -84,7 +84,6 @@ mod metrics;
 mod open;
 mod scope;
 mod section;
-mod waits;
 
 pub use gaggle_channels as channels;
 pub use gaggle_strategies::{

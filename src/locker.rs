@@ -10,7 +10,7 @@ use gaggle_strategies::{
     status::MemberStatus,
 };
 
-use crate::{Acquire, Guard, Section, SectionError, lock_all, metrics, scope::Scope, waits::Waits};
+use crate::{Acquire, Guard, Section, SectionError, lock_all, metrics, scope::Scope};
 
 /// The pauses between two inspections of a key that `wait_for_release` awaits.
 const LOOK_LEAST: Duration = Duration::from_millis(1);
@@ -37,7 +37,6 @@ const LOOK_MOST: Duration = Duration::from_millis(250);
 #[derive(Clone)]
 pub struct Locker {
     mutex: Arc<dyn KeyedMutex>,
-    waits: Arc<Waits>,
 }
 
 impl Locker {
@@ -50,7 +49,7 @@ impl Locker {
     #[must_use]
     pub fn from_arc(mutex: Arc<dyn KeyedMutex>) -> Self {
         metrics::create();
-        Self { mutex, waits: Arc::default() }
+        Self { mutex }
     }
 
     /// The strategy.
@@ -110,8 +109,7 @@ impl Locker {
     ///
     /// As [`lock`](Self::lock).
     pub fn lock_with(&self, key: impl AsRef<str>, options: LockOptions) -> Acquire {
-        let (mutex, waits) = (Arc::clone(&self.mutex), Arc::clone(&self.waits));
-        Acquire::new(mutex, waits, key.as_ref().into(), options)
+        Acquire::new(Arc::clone(&self.mutex), key.as_ref().into(), options)
     }
 
     /// Runs a critical section under the lock, and unlocks afterwards in every case, also on a
@@ -267,9 +265,9 @@ impl Locker {
     /// Unlocks every key of this handle that begins with `prefix`, and ends its waits for such
     /// keys; an empty prefix means all of them. This is the UNLOCK_ALL of JGroups.
     ///
-    /// The waits of this locker and its clones end as [`Error::Withdrawn`], also if they are granted
-    /// a key that this unlocks. All guards over the strategy are lost. A lock that was
-    /// [transferred](Guard::into_lock) stays.
+    /// The waits end first, as [`Error::Withdrawn`], so that none of them is granted a key that this
+    /// unlocks. The guards are lost. Other lockers over the strategy share its handle. A lock that
+    /// was [transferred](Guard::into_lock) stays.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -286,7 +284,6 @@ impl Locker {
     ///
     /// As [`KeyedMutex::unlock_all`].
     pub async fn unlock_all(&self, prefix: &str) -> Result<(), Error> {
-        self.waits.end(prefix);
         self.mutex.unlock_all(prefix).await
     }
 
@@ -341,7 +338,7 @@ impl Locker {
     ///
     /// Its [`close`](Self::close) unlocks the keys of the scope in this process, ends their waits
     /// with [`Error::Closed`], and leaves the strategy open. Another locker over the same strategy
-    /// loses its guards for such keys, too. Its waits go on.
+    /// loses its guards for such keys, too, and its waits for them end as [`Error::Withdrawn`].
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

@@ -66,14 +66,14 @@ impl KeyedMutex for Scope {
         self.check_open()?;
         let lock = tokio::select! {
             biased;
-            lock = self.inner.lock(&key, options) => lock?,
+            lock = self.inner.lock(&key, options) => lock,
             () = self.closing() => return Err(Error::Closed),
         };
         if self.is_closed() {
-            self.inner.release(&lock);
+            lock.iter().for_each(|lock| self.inner.release(lock));
             return Err(Error::Closed);
         }
-        Ok(self.outer_lock(&lock))
+        lock.map(|lock| self.outer_lock(&lock))
     }
 
     async fn unlock(&self, lock: &Lock) -> Result<(), Error> {

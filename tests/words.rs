@@ -74,6 +74,35 @@ async fn unlock_all_ends_guards_and_waits_of_the_prefix() {
     .await;
 }
 
+/// A strategy without a queue retries: a call ends at its next attempt, or before.
+#[tokio::test]
+async fn unlock_all_ends_calls_that_retry() {
+    let server = RedisServer::start();
+    let group = format!("raft+memory://retries-{}?name=a&members=a", server.port());
+    for url in [group, format!("{}?queue=none", server.url())] {
+        let locker = open(&url).await.unwrap();
+        let held = [locker.lock("a/1").await.unwrap(), locker.lock("b").await.unwrap()];
+        let [mut ended, mut kept] = ["a/1", "b"].map(|key| {
+            let locker = locker.clone();
+            tokio::spawn(async move { locker.lock_with(key, forever()).await })
+        });
+        for call in [&mut ended, &mut kept] {
+            let early = tokio::time::timeout(ms(50), call).await;
+            assert!(early.is_err(), "{url}: a lock of a held key did not wait");
+        }
+
+        locker.unlock_all("a/").await.unwrap();
+
+        let ended = tokio::time::timeout(ms(5000), ended).await.unwrap().unwrap();
+        assert!(matches!(ended, Err(Error::Withdrawn)), "{url}: {ended:?}");
+        let [ended, other] = held;
+        assert!(!ended.is_valid() && other.is_valid(), "{url}");
+        other.unlock().await.unwrap();
+        kept.await.unwrap().unwrap().unlock().await.unwrap();
+        locker.close().await;
+    }
+}
+
 #[tokio::test]
 async fn transferred_lock_survives_unlock_all() {
     on_each_strategy(|locker| async move {

@@ -80,7 +80,7 @@ pub enum Error {
         cause: Box<dyn StdError + Send + Sync>,
     },
 
-    /// The call waited for its key when `unlock_all` of its locker ended it.
+    /// The call waited for its key when `unlock_all` of its handle ended it.
     ///
     /// *Did it take effect?* No: it was withdrawn, so that the key may stay locked for at most one
     /// lease. *May I retry?* Yes.

@@ -27,7 +27,7 @@ use crate::{
     mutex::KeyedMutex,
     operator::Operator,
     options::{LockOptions, check_duration, check_key, check_request},
-    sync::{Mutex, MutexGuard},
+    sync::{AtomicBool, Mutex, MutexGuard},
 };
 
 /// A keyed mutex within one process: for programs of one process, and for tests of programs that
@@ -93,10 +93,18 @@ struct Shard {
 /// A waiting call.
 #[derive(Debug)]
 struct Waiter {
-    notify: Arc<Notify>,
+    signal: Arc<Signal>,
     /// When the call checks the table without a notification.
     look_at: Instant,
     grant: Option<Grant>,
+}
+
+/// Wakes a waiting call, and names it: a repeated nonce has several.
+#[derive(Debug, Default)]
+struct Signal {
+    notify: Notify,
+    /// Whether `unlock_all` has ended the wait.
+    is_withdrawn: AtomicBool,
 }
 
 /// A locked shard, and the time. The clock and subscribers of log events, which are called with the
@@ -111,7 +119,7 @@ struct Access<'a> {
 /// Losses and wake-ups, delivered on drop: wakers run foreign code, which may call the table.
 struct Notifications<'a> {
     losses: &'a LossRegistry,
-    woken: SmallVec<[Arc<Notify>; 2]>,
+    woken: SmallVec<[Arc<Signal>; 2]>,
     /// The lost locks, each with its cause, and the process and reason of a force-unlock.
     lost: Vec<(Lock, LossCause, Option<Arc<str>>)>,
 }
@@ -205,6 +213,7 @@ impl KeyedMutex for Local {
 
     async fn unlock_all(&self, prefix: &str) -> Result<(), Error> {
         self.shards.access("").map(drop)?;
+        self.shards.each().for_each(|mut access| access.end_waits(prefix));
         for lock in self.shards.losses.lose_prefix(prefix) {
             self.release(&lock);
         }

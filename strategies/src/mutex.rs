@@ -62,7 +62,7 @@ pub trait KeyedMutex: Send + Sync + 'static {
     /// # Errors
     ///
     /// [`Error::TimedOut`], [`Error::Held`] (only where `max_wait` is zero),
-    /// [`Error::Unavailable`], [`Error::Unknown`], [`Error::Closed`],
+    /// [`Error::Unavailable`], [`Error::Unknown`], [`Error::Withdrawn`], [`Error::Closed`],
     /// [`Error::Failed`], [`Error::InvalidKey`], [`Error::InvalidOptions`], [`Error::Limit`].
     ///
     /// # Cancel safety
@@ -146,17 +146,21 @@ pub trait KeyedMutex: Send + Sync + 'static {
         None
     }
 
-    /// Unlocks the watched locks of this handle whose keys begin with `prefix`; those of guards are
-    /// watched. The guards are lost. A lock that was transferred stays.
+    /// Ends the waits of this handle for keys that begin with `prefix`, as [`Error::Withdrawn`], and
+    /// then unlocks its watched locks of such keys; those of guards are watched. The waits end
+    /// first: none of them is granted a key that this unlocks. A strategy without a queue may end
+    /// a wait at its next attempt. The guards are lost. A lock that was transferred stays.
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`], the default. Else the first error of an [`unlock`](Self::unlock),
+    /// [`Error::Unsupported`], the default: nothing is ended. [`Error::Closed`], [`Error::Failed`],
+    /// and [`Error::Limit`] for a full queue. Else the first error of an [`unlock`](Self::unlock),
     /// but for the errors of a lock that was lost before. All of them were sent.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future takes no unlock back: each may still be sent until its lease ends.
+    /// Dropping the future takes nothing back: the waits have ended, and each unlock may still be
+    /// sent until its lease ends. A future that was not polled does nothing.
     async fn unlock_all(&self, _prefix: &str) -> Result<(), Error> {
         Err(Error::Unsupported { what: "unlock_all" })
     }

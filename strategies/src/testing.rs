@@ -1,4 +1,4 @@
-//! The conformance suite: the contract of a strategy as 42 cases.
+//! The conformance suite: the contract of a strategy as 43 cases.
 //!
 //! A third party that implements [`KeyedMutex`](crate::KeyedMutex) writes a [`Fixture`] (how to
 //! open a handle, and how to take its backend down) and calls [`run`] in a test. The cases ask for

@@ -52,6 +52,8 @@ pub enum Call {
     Query { id: CallId, limit: Instant, query: Query },
     /// A watch of this lock may have begun after its loss, which must be reported.
     Check { lock: Lock },
+    /// Withdraws the LOCKs of keys that begin with `prefix`, for `unlock_all`.
+    EndWaits { prefix: Arc<str> },
     /// Withdraws every wait, unlocks the locks whose guards exist, and ends within the request
     /// timeout.
     Close { watched: Vec<Lock> },

@@ -57,8 +57,9 @@ enum Link {
     Down(Option<Cause>),
 }
 
-/// The order of requests that are due at the same time: unlocks first, since they free keys for
-/// locks, and locks in the order of the calls.
+/// The order of requests that are due at the same time: withdrawals first, since a key that is
+/// unlocked must not be granted to them; unlocks next, since they free keys for locks; and locks in
+/// the order of the calls.
 type Due = (CallId, RequestId);
 
 /// A caller that waits for the reply to a request.
@@ -205,6 +206,7 @@ impl Core {
                 }
             }
             Call::Check { lock } => self.check_late_watch(lock),
+            Call::EndWaits { prefix } => self.end_waits(now, &prefix),
             Call::Close { watched } => self.close(now, watched),
         }
     }
@@ -287,6 +289,17 @@ impl Core {
         }
     }
 
+    /// Grants that were not read are unlocked after the withdrawals, which are sent first.
+    fn end_waits(&mut self, now: Instant, prefix: &str) {
+        for id in self.pending.ids(|request| request.is_lock_of(prefix)) {
+            self.withdraw(now, id, |_| Reply::Failed(Error::Withdrawn));
+        }
+        for lock in self.held.revoke_unread(prefix) {
+            let until = lock.deadline().map_or(now, |deadline| deadline.max(now));
+            self.unlock(now, lock, until, true);
+        }
+    }
+
     /// A second close waits for the end of the first, and no longer.
     fn close(&mut self, now: Instant, watched: Vec<Lock>) {
         let until = now.after(self.profile.request_timeout);
@@ -294,8 +307,8 @@ impl Core {
         for id in self.pending.ids(|request| !matches!(request.op, Op::Unlock(_))) {
             self.withdraw(now, id, |_| Reply::Failed(Error::Closed));
         }
-        let unread = self.held.revoke_unread().into_iter().filter(|it| !it.nonce().is_given());
-        for lock in unread.chain(watched) {
+        let unread = self.held.revoke_unread("");
+        for lock in unread.into_iter().chain(watched) {
             self.unlock(now, lock, until, true);
         }
     }

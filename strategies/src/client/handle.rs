@@ -5,9 +5,10 @@ mod lock;
 mod operator;
 
 use std::{
+    collections::VecDeque,
     fmt,
     sync::{
-        Arc,
+        Arc, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -37,7 +38,7 @@ use crate::{
     options::{check_key, check_span},
     random::Random,
     status::MemberStatus,
-    sync::AtomicBool,
+    sync::{AtomicBool, Mutex, MutexGuard},
 };
 
 /// The handle of a driver. Dropping it ends the driver once everything is sent, or after a request
@@ -51,9 +52,21 @@ pub struct Client<B: Backend> {
     ids: AtomicU64,
     opener: Opener,
     closed: AtomicBool,
+    ended_waits: Mutex<VecDeque<EndedWaits>>,
     shared: Arc<Shared>,
     status: watch::Receiver<B::Status>,
     pub(super) turns: Arc<Turns<B>>,
+}
+
+/// How many calls of `unlock_all` are remembered: more than may come while a call pauses.
+const ENDED_WAITS_MAX: usize = 1024;
+
+/// The waits that a call of `unlock_all` has ended. The core ends a pending request. A call that
+/// pauses between two requests looks here.
+struct EndedWaits {
+    /// Ends the calls with a smaller id.
+    before: CallId,
+    prefix: Arc<str>,
 }
 
 impl<B: Backend> fmt::Debug for Client<B> {
@@ -86,6 +99,7 @@ impl<B: Backend> Client<B> {
             ids: AtomicU64::new(1),
             opener: Opener::this_process(),
             closed: AtomicBool::new(false),
+            ended_waits: Mutex::default(),
             shared,
             status: shown,
             turns: Turns::new(),
@@ -178,15 +192,30 @@ impl<B: Backend> Client<B> {
         }
     }
 
-    /// Sends every UNLOCK before it waits for the outcomes.
+    /// Ends the waits first, and sends every UNLOCK before it waits for the outcomes.
     pub(crate) async fn unlock_all(&self, prefix: &str) -> Result<(), Error> {
         self.check_open()?;
+        self.end_waits(prefix)?;
         let locks = self.shared.losses.lose_prefix(prefix);
         let outcomes = join_all(locks.iter().map(|lock| self.unlock(lock))).await;
         let is_free = |outcome: &Result<(), Error>| {
             matches!(outcome, Ok(()) | Err(Error::NotHolder | Error::Expired))
         };
         outcomes.into_iter().find(|outcome| !is_free(outcome)).unwrap_or(Ok(()))
+    }
+
+    fn end_waits(&self, prefix: &str) -> Result<(), Error> {
+        let prefix = Arc::<str>::from(prefix);
+        let mut ended = self.ended_waits();
+        let call = Call::EndWaits { prefix: prefix.clone() };
+        self.mail.release(Mail { call, reply: None }).map_err(|Full| self.full())?;
+        ended.truncate(ENDED_WAITS_MAX - 1);
+        ended.push_front(EndedWaits { before: self.next_id(), prefix });
+        Ok(())
+    }
+
+    fn ended_waits(&self) -> MutexGuard<'_, VecDeque<EndedWaits>> {
+        self.ended_waits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Frees a lock without waiting: no runtime is needed, and nothing blocks or panics.

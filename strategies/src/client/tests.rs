@@ -189,6 +189,36 @@ fn unsafe_grant_is_withdrawn() {
     assert!(sent(&mut core, 1_003).is_empty() && replies(&mut core).is_empty());
 }
 
+/// The holder is older than the waiter, whose withdrawal is sent first all the same.
+#[test]
+fn ended_wait_leaves_the_queue_before_an_unlock() {
+    let mut core = core(false);
+    let lock = take(&mut core, 0);
+    core.call(at(0), waits(2, 5_000));
+    sent(&mut core, 0);
+    core.handle(at(1), Event::Queued { nonce: nonce(2), holder_lease: None });
+    core.call(at(2), Call::EndWaits { prefix: "k".into() });
+    core.call(at(2), unlocks(None, lock, 10_000));
+    let ended = replies(&mut core);
+    assert!(matches!(&ended[..], [(2, Reply::Failed(Error::Withdrawn))]), "{ended:?}");
+    let sent = sent(&mut core, 2);
+    assert!(is_unlock(&sent[0], 2) && is_unlock(&sent[1], 1), "{sent:?}");
+}
+
+#[test]
+fn unread_grant_is_revoked_by_its_prefix() {
+    let mut core = core(false);
+    core.call(at(0), waits(1, 5_000));
+    sent(&mut core, 0);
+    core.handle(at(1), granted(1));
+    let [(1, Reply::Granted { delivery, .. })] = &replies(&mut core)[..] else { panic!() };
+    core.call(at(2), Call::EndWaits { prefix: "other".into() });
+    assert!(!delivery.is_revoked() && sent(&mut core, 2).is_empty());
+    core.call(at(2), Call::EndWaits { prefix: "k".into() });
+    assert!(!delivery.take());
+    assert!(is_unlock(&sent(&mut core, 2)[0], 1));
+}
+
 #[test]
 fn unsent_wait_is_dropped_without_a_message() {
     let mut core = core(false);

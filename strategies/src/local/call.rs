@@ -2,14 +2,12 @@
 
 use std::{
     ops::ControlFlow::{self, Break, Continue},
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
-use tokio::sync::Notify;
-
 use super::{
-    Access, Shards, Waiter,
+    Access, Shards, Signal, Waiter,
     shard::{instant, stamp},
 };
 use crate::{
@@ -38,7 +36,7 @@ pub(super) struct Call<'a> {
     /// When the call must end.
     until: Option<Instant>,
     /// Set while the LOCK is queued or its lock not returned.
-    notify: Option<Arc<Notify>>,
+    signal: Option<Arc<Signal>>,
 }
 
 /// The lock, or the time of the next check of the table without a notification.
@@ -59,7 +57,7 @@ impl<'a> Call<'a> {
             };
             tokio::select! {
                 biased;
-                () = call.notify.as_ref().expect("the LOCK was queued").notified() => {}
+                () = call.signal.as_ref().expect("the LOCK was queued").notify.notified() => {}
                 () = shards.clock.sleep_until(look_at) => {}
             }
             look = call.look()?;
@@ -75,7 +73,7 @@ impl<'a> Call<'a> {
         let nonce = options.get_nonce().unwrap_or_else(|| Nonce::masked(&[0; 10]));
         let sent = access.now;
         let until = wait_until(sent, options.get_max_wait());
-        let mut call = Self { shards, key, options, nonce, sent, until, notify: None };
+        let mut call = Self { shards, key, options, nonce, sent, until, signal: None };
         let look = call.send(&mut access)?;
         Ok((call, look))
     }
@@ -124,20 +122,21 @@ impl<'a> Call<'a> {
     fn look(&mut self) -> Result<Look, Error> {
         let mut access = self.shards.access(&self.key)?;
         let over = self.until.is_some_and(|until| until <= access.now);
-        let waiter = self.waiter(&access);
-        if over && waiter.is_none_or(|waiter| waiter.grant.is_none()) {
+        if self.is_withdrawn() {
+            return Err(Error::Withdrawn);
+        }
+        if over && self.waiter(&mut access).is_none_or(|waiter| waiter.grant.is_none()) {
             return Err(Error::TimedOut(None));
         }
         access.step(&Command::Noop);
-        match self.waiter(&access) {
-            Some(Waiter { grant: Some(grant), .. }) => {
-                let grant = grant.clone();
+        match self.waiter(&mut access).map(|waiter| waiter.grant.take()) {
+            Some(Some(grant)) => {
                 let lock = self.take(&mut access, &grant)?;
                 access.shard.waiters.remove(&self.nonce);
-                self.notify = None;
+                self.signal = None;
                 Ok(Break(lock))
             }
-            Some(_) => Ok(Continue(self.wait(&mut access))),
+            Some(None) => Ok(Continue(self.wait(&mut access))),
             // The key was granted, and its lease ended before this check.
             None if over || self.nonce.is_given() => Err(Error::TimedOut(None)),
             None => {
@@ -148,9 +147,13 @@ impl<'a> Call<'a> {
     }
 
     /// The call's entry among the waiters. A later call with the same given nonce has another.
-    fn waiter<'b>(&self, access: &'b Access<'_>) -> Option<&'b Waiter> {
-        let notify = self.notify.as_ref()?;
-        access.shard.waiters.get(&self.nonce).filter(|it| Arc::ptr_eq(&it.notify, notify))
+    fn waiter<'b>(&self, access: &'b mut Access<'_>) -> Option<&'b mut Waiter> {
+        let signal = self.signal.as_ref()?;
+        access.shard.waiters.get_mut(&self.nonce).filter(|it| Arc::ptr_eq(&it.signal, signal))
+    }
+
+    fn is_withdrawn(&self) -> bool {
+        self.signal.as_ref().is_some_and(|signal| signal.is_withdrawn.load(Ordering::Relaxed))
     }
 
     /// Makes the lock of a grant. If less than half of its lease remains, the lease is extended
@@ -183,12 +186,12 @@ impl<'a> Call<'a> {
             look_at = look_at.max(backstop);
         }
         look_at = self.until.map_or(look_at, |until| until.min(look_at));
-        let notify = self.notify.get_or_insert_default().clone();
-        let waiter = Waiter { notify: notify.clone(), look_at, grant: None };
+        let signal = self.signal.get_or_insert_default();
+        let waiter = Waiter { signal: signal.clone(), look_at, grant: None };
         if let Some(former) = access.shard.waiters.insert(self.nonce, waiter)
-            && !Arc::ptr_eq(&former.notify, &notify)
+            && !Arc::ptr_eq(&former.signal, signal)
         {
-            former.notify.notify_one();
+            former.signal.notify.notify_one();
         }
         look_at
     }
@@ -196,9 +199,9 @@ impl<'a> Call<'a> {
 
 impl Drop for Call<'_> {
     fn drop(&mut self) {
-        if self.notify.is_some()
+        if self.signal.is_some()
             && let Ok(mut access) = self.shards.access(&self.key)
-            && self.waiter(&access).is_some()
+            && self.waiter(&mut access).is_some()
         {
             access.shard.waiters.remove(&self.nonce);
             if !self.nonce.is_given() {

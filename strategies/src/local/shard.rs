@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     mem,
-    sync::{Arc, PoisonError},
+    sync::{Arc, PoisonError, atomic::Ordering},
     time::Duration,
 };
 
@@ -83,7 +83,7 @@ impl Shards {
         self.each().for_each(|mut access| access.shard.closed = true);
         for mut access in self.each() {
             let waiters = mem::take(&mut access.shard.waiters).into_values();
-            access.notifications.woken.extend(waiters.map(|waiter| waiter.notify));
+            access.notifications.woken.extend(waiters.map(|waiter| waiter.signal));
             access.shard.table = LockTable::new(TableConfig::default());
         }
     }
@@ -107,7 +107,7 @@ impl Access<'_> {
                     tracing::debug!(key = %grant.key, token = grant.token, "granted");
                     if let Some(waiter) = self.shard.waiters.get_mut(&grant.nonce) {
                         waiter.grant = Some(grant.clone());
-                        self.notifications.woken.push(waiter.notify.clone());
+                        self.notifications.woken.push(waiter.signal.clone());
                     }
                     self.notify_head(&grant.key);
                 }
@@ -134,6 +134,25 @@ impl Access<'_> {
         self.step(&Command::Unlock { key: key.clone(), nonce, forget: true });
     }
 
+    /// Ends the waits for keys with this prefix. Grants that no call has seen are unlocked last:
+    /// they free no key for a wait that ends here.
+    pub(super) fn end_waits(&mut self, prefix: &str) {
+        let Shard { table, waiters, .. } = &*self.shard;
+        let grants = waiters.values().filter_map(|waiter| waiter.grant.as_ref());
+        let unread = grants.filter(|grant| grant.key.starts_with(prefix));
+        let unread = unread.map(|grant| (grant.key.clone(), grant.nonce));
+        let ended: Vec<_> = table.waiters(prefix).chain(unread).collect();
+        for (key, nonce) in ended {
+            // A given nonce may wait without a call.
+            let Some(waiter) = self.shard.waiters.remove(&nonce) else { continue };
+            waiter.signal.is_withdrawn.store(true, Ordering::Relaxed);
+            self.notifications.woken.push(waiter.signal);
+            if !nonce.is_given() {
+                self.unlock(&key, nonce);
+            }
+        }
+    }
+
     /// Ends a grant of another caller. The first cause of a loss stays.
     pub(super) fn force_unlock(&mut self, key: &Arc<str>, nonce: Nonce, note: Arc<str>) {
         self.lose(key, nonce, LossCause::Forced, Some(note));
@@ -157,7 +176,7 @@ impl Access<'_> {
 
     fn forget(&mut self, nonce: Nonce) {
         let waiter = self.shard.waiters.remove(&nonce);
-        self.notifications.woken.extend(waiter.map(|waiter| waiter.notify));
+        self.notifications.woken.extend(waiter.map(|waiter| waiter.signal));
     }
 
     /// Wakes the head of a queue if the lease before it ends before the head's next check.
@@ -167,7 +186,7 @@ impl Access<'_> {
             && let Some(head) = self.shard.waiters.get(&head)
             && head.look_at > instant(lease_end)
         {
-            self.notifications.woken.push(head.notify.clone());
+            self.notifications.woken.push(head.signal.clone());
         }
     }
 }
@@ -177,7 +196,7 @@ impl Drop for Notifications<'_> {
         for (lock, cause, note) in &self.lost {
             self.losses.report(lock, *cause, note.as_ref());
         }
-        self.woken.iter().for_each(|call| call.notify_one());
+        self.woken.iter().for_each(|call| call.notify.notify_one());
     }
 }
 

@@ -99,6 +99,14 @@ impl LockTable {
         (keys, next)
     }
 
+    /// The waiters for keys that begin with `prefix`, in the order of each queue.
+    pub fn waiters<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = (Arc<str>, Nonce)> + 'a {
+        let rows = self.rows.iter().filter(move |(key, _)| key.text.starts_with(prefix));
+        rows.flat_map(|(key, row)| {
+            row.queue.values().map(|waiter| (key.text.clone(), waiter.acquisition.nonce))
+        })
+    }
+
     /// The head of the queue for `key`, and the end of the lease before it.
     #[must_use]
     pub fn next_waiter(&self, key: &Arc<str>) -> Option<(Nonce, ClusterTime)> {

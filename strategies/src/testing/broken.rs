@@ -104,6 +104,10 @@ faults! {
     CloseUnlocksNothing,
     /// Closing leaves a task behind.
     CloseLeavesTask,
+    /// `unlock_all` ends no wait.
+    UnlockAllForgetsWaiters,
+    /// `unlock_all` unlocks first, and ends the waits a moment later.
+    UnlockAllGrantsEndedWaits,
     /// A listing shows no waiters.
     ListHidesWaiters,
     /// A force-unlock does not notify the holder.

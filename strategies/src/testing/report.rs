@@ -8,7 +8,7 @@ pub const CASE_VARIABLE: &str = "GAGGLE_CASE";
 /// A case of the suite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Case {
-    /// The case's number, 1 to 42.
+    /// The case's number, 1 to 43.
     pub number: u8,
     /// The fact that must hold.
     pub name: &'static str,

@@ -24,7 +24,7 @@ macro_rules! case {
 }
 
 /// All cases, in the order of the numbers.
-const CASES: [(Case, Run); 42] = [
+const CASES: [(Case, Run); 43] = [
     case!(1, basic::a_free_key_is_granted_at_once, "trait: lock"),
     case!(2, basic::a_second_lock_waits, "trait: lock"),
     case!(3, basic::an_unlock_wakes_a_waiter, "trait: unlock"),
@@ -67,6 +67,7 @@ const CASES: [(Case, Run); 42] = [
     case!(40, operator::a_forced_unlock_notifies_and_passes_on, "operators"),
     case!(41, operator::a_forced_unlock_spares_another_token, "operators"),
     case!(42, processes::processes_lose_no_increment, "rules 1 and 9"),
+    case!(43, queue::unlock_all_ends_waits_before_it_unlocks, "trait: unlock_all"),
 ];
 
 /// The list of the cases.
@@ -84,8 +85,8 @@ pub fn cases() -> impl Iterator<Item = Case> {
 pub async fn run(fixture: &dyn Fixture) -> Report {
     processes::work(fixture).await;
     let chosen = std::env::var(CASE_VARIABLE).ok().map(|text| {
-        let number = text.parse().ok().filter(|number| (1..=42).contains(number));
-        number.expect("GAGGLE_CASE is the number of a case, 1 to 42")
+        let number = text.parse().ok().filter(|number| (1..=43).contains(number));
+        number.expect("GAGGLE_CASE is the number of a case, 1 to 43")
     });
     fixture.settle().await;
     let handle = fixture.open().await;
@@ -107,10 +108,10 @@ pub async fn run(fixture: &dyn Fixture) -> Report {
 ///
 /// # Panics
 ///
-/// When there is no case of this number; they go from 1 to 42.
+/// When there is no case of this number; they go from 1 to 43.
 pub async fn run_case(fixture: &dyn Fixture, number: u8) -> CaseReport {
     let found = CASES.iter().find(|(case, _)| case.number == number);
-    let (case, run) = found.expect("cases are numbered 1 to 42");
+    let (case, run) = found.expect("cases are numbered 1 to 43");
     println!("conformance case {number} {}", case.name);
     let limit = fixture.time_limit();
     let _watchdog = Watchdog::start(format!("{number} {}", case.name), limit * 2);

@@ -154,10 +154,13 @@ impl HeldLocks {
         })
     }
 
-    /// Revokes every grant that was not read, and returns their locks.
-    pub(super) fn revoke_unread(&self) -> Vec<Lock> {
-        let unread = self.by_nonce.iter().filter(|(_, held)| held.delivery.revoke());
-        unread.map(|(nonce, held)| held.lock(*nonce)).collect()
+    /// Revokes every grant of a key with this prefix that was not read. Returns the locks that no
+    /// other process may rely on.
+    pub(super) fn revoke_unread(&self, prefix: &str) -> Vec<Lock> {
+        let is_meant = |held: &HeldLock| held.key.starts_with(prefix) && held.delivery.revoke();
+        let unread = self.by_nonce.iter().filter(|(_, held)| is_meant(held));
+        let own = unread.filter(|(nonce, _)| !nonce.is_given());
+        own.map(|(nonce, held)| held.lock(*nonce)).collect()
     }
 
     pub(super) fn next_sweep(&self) -> Option<Instant> {

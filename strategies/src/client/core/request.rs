@@ -33,8 +33,10 @@ impl Op {
 impl Request {
     pub(super) fn new(id: RequestId, op: Op) -> Self {
         let order = match &op {
+            // A withdrawal.
+            Op::Unlock(unlock) if unlock.lock.fencing_token() == 0 => 0,
+            Op::Unlock(_) | Op::Query(..) => 1,
             Op::Lock(lock) => lock.call.id,
-            Op::Unlock(_) | Op::Query(..) => 0,
         };
         let due = Timer::new((order, id));
         Self { op, sends: Sends::default(), due, callers: SmallVec::new() }
@@ -46,6 +48,11 @@ impl Request {
 
     pub(super) fn has_callers(&self) -> bool {
         !self.callers.is_empty()
+    }
+
+    /// Whether this is a LOCK of a key that begins with `prefix`.
+    pub(super) fn is_lock_of(&self, prefix: &str) -> bool {
+        matches!(&self.op, Op::Lock(lock) if lock.call.key.starts_with(prefix))
     }
 
     /// The call of a LOCK: only [`RequestId::Lock`] names one.

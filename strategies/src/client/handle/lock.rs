@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use humantime::format_duration;
 
-use super::Client;
+use super::{Client, call_guard::CallGuard};
 use crate::{
     client::{
         backend::{Backend, Cause},
-        calls::{Call, LockCall, Reply, RequestId, Until},
+        calls::{Call, CallId, LockCall, Reply, RequestId, Until},
     },
     clock::Instant,
     deadline::{check_lasting, lasts, whole_ms},
@@ -30,10 +30,9 @@ impl<B: Backend> Client<B> {
         check_lasting(options.get_duration(), self.profile.drift, self.profile.lease_max)?;
         self.check_open()?;
         let mut call = self.call(key, options);
-        let mut late_grants = 0;
+        let mut guard = self.send_lock(&call)?;
+        let (first, mut late_grants) = (call.id, 0);
         loop {
-            let request = Some(RequestId::Lock(call.nonce));
-            let mut guard = self.send(call.id, Call::Lock(call.clone()), request)?;
             let reply = guard.reply().await?;
             let pause = match reply {
                 Reply::Granted { lock, delivery } => {
@@ -86,7 +85,23 @@ impl<B: Backend> Client<B> {
             self.pause_before_retry(pause, &call).await?;
             // Each request has a new nonce.
             (call.id, call.nonce) = (self.next_id(), self.random.nonce());
+            guard = self.send_lock_again(first, &call)?;
         }
+    }
+
+    fn send_lock(&self, call: &LockCall) -> Result<CallGuard<'_, B>, Error> {
+        self.send(call.id, Call::Lock(call.clone()), Some(RequestId::Lock(call.nonce)))
+    }
+
+    /// Sends another LOCK of the call that began as `first`, unless `unlock_all` has ended it. With
+    /// the mutex held: a later `unlock_all` finds the LOCK in the core.
+    fn send_lock_again(&self, first: CallId, call: &LockCall) -> Result<CallGuard<'_, B>, Error> {
+        let ended = self.ended_waits();
+        let mut later = ended.iter().take_while(|it| it.before > first);
+        if later.any(|it| call.key.starts_with(&*it.prefix)) {
+            return Err(Error::Withdrawn);
+        }
+        self.send_lock(call)
     }
 
     fn call(&self, key: &str, options: &LockOptions) -> LockCall {

@@ -244,3 +244,30 @@ async fn repeated_given_nonce_gets_the_same_lock() {
     assert_eq!((lock.fencing_token(), nonces(&script).len()), (41, 2));
     assert!(script.sent().is_empty(), "it sends no UNLOCK");
 }
+
+/// The core ends a pending request, the handle a call between two requests.
+#[tokio::test(start_paused = true)]
+async fn unlock_all_ends_waits_of_the_prefix() {
+    let refuse = |command: &Command| match command {
+        Command::Lock { nonce, .. } => vec![Event::Held { nonce: *nonce }],
+        command => obliging(command),
+    };
+    let (pending, pausing) = (open(profile(false), silent), open(profile(false), refuse));
+    for (client, _) in [pending, pausing] {
+        let (options, began) = (options(MaxWait::Forever), now(&client));
+        let ended = async {
+            assert!(matches!(client.lock("a/1", &options).await, Err(Error::Withdrawn)));
+            now(&client).since(began)
+        };
+        let kept = timeout(ms(100), client.lock("b", &options));
+        let ending = async {
+            tokio::time::sleep(ms(10)).await;
+            client.unlock_all("a/").await.unwrap();
+        };
+        let (ended, kept, ()) = tokio::join!(ended, kept, ending);
+        assert!(kept.is_err(), "the other wait goes on");
+        assert!(ended <= ms(10 + 25), "within one pause: {ended:?}");
+        let later = timeout(ms(100), client.lock("a/1", &options)).await;
+        assert!(later.is_err(), "a later call waits");
+    }
+}

@@ -176,3 +176,45 @@ async fn abandoned_given_nonce_is_dropped_in_time() {
     tokio::time::advance(ms(3_001)).await;
     assert_eq!(local.inspect("k").await.unwrap().unwrap().waiters, 0);
 }
+
+/// A grant that its call has not read is freed after the waits, and another waiter stays.
+#[tokio::test(start_paused = true)]
+async fn unlock_all_grants_no_key_to_an_ended_wait() {
+    let local = local();
+    let [unread, held, other] = ["a/1", "a/2", "b"].map(|key| (key, options(60_000, 0)));
+    let first = local.lock(unread.0, unread.1).await.unwrap();
+    let granted = waiting(&local, "a/1", forever(1_000)).await;
+    let behind = waiting(&local, "a/1", forever(1_000)).await;
+    local.unlock(&first).await.unwrap();
+    let held = local.lock(held.0, held.1).await.unwrap();
+    let watch = local.watch(&held);
+    let waits = waiting(&local, "a/2", forever(1_000)).await;
+    let _other = local.lock(other.0, other.1).await.unwrap();
+    let mut stays = waiting(&local, "b", forever(1_000)).await;
+
+    local.unlock_all("a/").await.unwrap();
+
+    assert!(watch.is_lost());
+    for ended in [granted, behind, waits] {
+        assert_error!(ended.now_or_never().unwrap(), Error::Withdrawn);
+    }
+    assert!(once(&mut stays).await.is_pending());
+    let sizes = sizes(&local);
+    assert_eq!((sizes.keys, sizes.waiters), (1, 1));
+    let next = local.lock("a/1", options(1_000, 0)).await.unwrap();
+    assert_eq!(next.fencing_token(), first.fencing_token() + 2, "one grant was unread");
+}
+
+/// Another process may rely on it: ending its wait withdraws nothing, as dropping the future.
+#[tokio::test(start_paused = true)]
+async fn unlock_all_keeps_a_given_nonce_in_the_queue() {
+    let local = local();
+    let first = local.lock("k", options(60_000, 0)).await.unwrap();
+    let given = options(1_000, 30_000).nonce(Nonce::given(7));
+    let ended = waiting(&local, "k", given.clone()).await;
+    local.unlock_all("").await.unwrap();
+    assert_error!(ended.now_or_never().unwrap(), Error::Withdrawn);
+    let again = waiting(&local, "k", given).await;
+    local.unlock(&first).await.unwrap();
+    assert_eq!(again.await.unwrap().fencing_token(), first.fencing_token() + 1);
+}

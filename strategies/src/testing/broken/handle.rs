@@ -49,6 +49,8 @@ pub struct Handle {
     pub(super) server: Server,
     losses: LossRegistry,
     closed: watch::Sender<bool>,
+    /// The prefix of the last `unlock_all`.
+    ended: watch::Sender<String>,
     disconnected: AtomicBool,
     /// The last lock of each row.
     own: Mutex<BTreeMap<String, Lock>>,
@@ -64,9 +66,16 @@ impl Server {
 
 impl Handle {
     pub(super) fn new(server: Server) -> Self {
-        let ((closed, _), losses) = (watch::channel(false), LossRegistry::default());
+        let losses = LossRegistry::default();
         server.watched().push(losses.clone());
-        Self { server, losses, closed, disconnected: AtomicBool::new(false), own: Mutex::default() }
+        Self {
+            server,
+            losses,
+            closed: watch::Sender::new(false),
+            ended: watch::Sender::default(),
+            disconnected: AtomicBool::new(false),
+            own: Mutex::default(),
+        }
     }
 
     fn now(&self) -> Instant {
@@ -221,6 +230,12 @@ impl Handle {
         Lock::new(row, nonce, token, lock.deadline())
     }
 
+    /// Completes once `unlock_all` is called with a prefix of `key`.
+    async fn ended(&self, key: &str) {
+        let mut ended = self.ended.subscribe();
+        while ended.changed().await.is_ok() && !key.starts_with(&**ended.borrow()) {}
+    }
+
     fn to_unlock(&self, lock: &Lock) -> Lock {
         self.in_table(lock, self.is(Fault::UnlockIgnoresNonce))
     }
@@ -279,6 +294,7 @@ impl KeyedMutex for Handle {
             _ = closed.wait_for(|closed| *closed), if !self.is(Fault::CloseForgetsWaiters) => {
                 Err(Error::Closed)
             }
+            () = self.ended(key) => Err(Error::Withdrawn),
             result = self.granted(key, options) => result,
         };
         match &result {
@@ -344,6 +360,23 @@ impl KeyedMutex for Handle {
 
     fn operator(&self) -> Option<&dyn Operator> {
         Some(self)
+    }
+
+    async fn unlock_all(&self, prefix: &str) -> Result<(), Error> {
+        self.check_open()?;
+        let end_waits = || self.ended.send_replace(prefix.to_owned());
+        let is_late = self.is(Fault::UnlockAllGrantsEndedWaits);
+        if !is_late && !self.is(Fault::UnlockAllForgetsWaiters) {
+            end_waits();
+        }
+        for lock in self.losses.lose_prefix(prefix) {
+            self.server.local().release(&self.to_unlock(&lock));
+        }
+        if is_late {
+            sleep(BUSY).await;
+            end_waits();
+        }
+        Ok(())
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -1,4 +1,4 @@
-//! Cases 29 to 33: waiters are granted, withdrawn ones are not.
+//! Cases 29 to 33 and 43: waiters are granted, withdrawn ones are not.
 
 use std::{
     collections::BTreeSet,
@@ -16,8 +16,10 @@ use tokio::{
 
 use crate::{
     capabilities::Order,
+    error::Error,
     testing::context::{
-        Context, Handle, LONG, Stop, Verdict, ensure, give_back, granted, patient, unlocked,
+        Context, Handle, LONG, Stop, Verdict, ensure, give_back, granted, patient, refused,
+        unlocked,
     },
 };
 
@@ -212,4 +214,42 @@ pub(in crate::testing) async fn a_dropped_call_leaves_nothing_behind(cx: &Contex
     }
     cx.must_show_free(&second, &shared, "after dropped calls").await?;
     cx.must_leave_nothing(before).await
+}
+
+/// The holder, the waiter that ends and the waiter behind it have the same key. The last is of
+/// another process, unless all handles are one.
+pub(in crate::testing) async fn unlock_all_ends_waits_before_it_unlocks(
+    cx: &Context<'_>,
+) -> Verdict {
+    let (first, second) = (cx.open_alone().await, cx.open().await);
+    let (meant, other) = (cx.key("meant/k"), cx.key("other/k"));
+    let held = cx.take(&first, &meant, LONG).await?;
+    let kept = cx.take(&first, &other, LONG).await?;
+    let watches = (first.watch(&held), first.watch(&kept));
+    let (ended, stays) = (cx.start(&first, &meant, patient()), cx.start(&first, &other, patient()));
+    cx.nap().await;
+    let behind = cx.start(&second, &meant, patient());
+    cx.nap().await;
+
+    match first.unlock_all(&cx.key("meant/")).await {
+        Err(Error::Unsupported { .. }) => {
+            return Err(Stop::NotApplicable("the strategy has no unlock_all"));
+        }
+        result => unlocked(result, "unlock_all by the holder")?,
+    }
+
+    let (result, _) = ended.ended(cx.slack()).await?;
+    refused!(result, Error::Withdrawn, "a wait that unlock_all ended");
+    ensure!(watches.0.is_lost(), "unlock_all did not notify the holder");
+    if Arc::ptr_eq(&first, &second) {
+        let (result, _) = behind.ended(cx.slack()).await?;
+        refused!(result, Error::Withdrawn, "another wait that unlock_all ended");
+    } else {
+        let next = behind.granted(cx.slack(), "the waiter of another process").await?;
+        unlocked(second.unlock(&next).await, "unlock by the next holder")?;
+    }
+    ensure!(!watches.1.is_lost(), "unlock_all ended a lock of another prefix");
+    unlocked(first.unlock(&kept).await, "unlock of the other key")?;
+    let last = stays.granted(cx.slack(), "a waiter of another prefix").await?;
+    unlocked(first.unlock(&last).await, "unlock of the other key by its waiter")
 }
