@@ -4,6 +4,7 @@ mod acquire;
 mod claim;
 mod commands;
 mod list;
+mod losses;
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -52,6 +53,8 @@ struct Registry {
     live: BTreeMap<Arc<str>, usize>,
     /// The final claims, the oldest first.
     ended: VecDeque<(Instant, Arc<Claim>)>,
+    /// The latest claims that were lost, the oldest first.
+    losses: VecDeque<Arc<Claim>>,
     sweep_at: Instant,
 }
 
@@ -77,6 +80,7 @@ impl Registry {
         }
         self.waiting -= usize::from(was == Status::Waiting);
         self.ended.push_back((now, claim.clone()));
+        self.note_loss(claim);
         self.report();
     }
 
@@ -267,6 +271,6 @@ impl Claims {
 }
 
 /// The name of the token that made a claim.
-fn owner_of(holder: &Inspection) -> &str {
+pub(crate) fn owner_of(holder: &Inspection) -> &str {
     holder.owner.label.as_deref().unwrap_or_default()
 }

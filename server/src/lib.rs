@@ -19,6 +19,7 @@ mod readiness;
 mod request;
 mod serve;
 mod service;
+mod status;
 mod timed_stream;
 
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};

@@ -54,6 +54,11 @@ impl Problem {
         Self::new(StatusCode::TOO_MANY_REQUESTS, "limit", message).retry()
     }
 
+    /// The code and the message, as a part of another document.
+    pub(crate) fn summary(&self) -> Value {
+        serde_json::json!({ "code": self.code, "message": self.message })
+    }
+
     pub(crate) fn retry(self) -> Self {
         Self { retry: true, ..self }
     }

@@ -5,11 +5,15 @@ use std::{
     time::Duration,
 };
 
-use gaggle::{LockOptions, MaxWait, Nonce};
+use gaggle::{Error, LockOptions, MaxWait, Nonce};
 
 use crate::{claims::Claims, problem::Problem};
 
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// How often the strategy is asked whether it has failed.
+const FAILURE_LOOK_EVERY: Duration = Duration::from_secs(1);
+/// A key that no client uses.
+const PROBE_KEY: &str = "gaggle-ready";
 const PROBE_LEASE: Duration = Duration::from_secs(1);
 
 /// The group in which a probe was granted last.
@@ -55,7 +59,7 @@ impl Readiness {
             return Err(Problem::closing());
         }
         let Some(status) = claims.mutex.group_status() else {
-            let probed = claims.mutex.inspect("gaggle-ready").await;
+            let probed = claims.mutex.inspect(PROBE_KEY).await;
             return probed.map(drop).map_err(Problem::from);
         };
         if !status.ready || status.group != self.granted_in() {
@@ -63,13 +67,32 @@ impl Readiness {
         }
         Ok(())
     }
+
+    /// Completes once claims are granted.
+    pub(crate) async fn wait(&self, claims: &Claims) {
+        while self.check(claims).await.is_err() {
+            claims.clock.sleep_until(claims.clock.now().after(LOOK_EVERY)).await;
+        }
+    }
+}
+
+/// Completes once the strategy has failed for good.
+pub(crate) async fn failure(claims: &Claims) -> Error {
+    loop {
+        match claims.mutex.inspect(PROBE_KEY).await {
+            Err(error @ Error::Failed { .. }) => return error,
+            _ => claims.clock.sleep_until(claims.clock.now().after(FAILURE_LOOK_EVERY)).await,
+        }
+    }
 }
 
 /// Whether a lock of a key that no client knows is granted within a while.
 async fn probe(claims: &Claims) -> bool {
-    let key = format!("gaggle-ready/{}", Nonce::random());
+    let key = format!("{PROBE_KEY}/{}", Nonce::random());
     let max_wait = MaxWait::AtMost(Duration::from_secs(10));
-    let options = LockOptions::default().duration(PROBE_LEASE).max_wait(max_wait);
+    // A group refuses a lease that is longer than its `outside_max`.
+    let lease = PROBE_LEASE.min(claims.options.max_ttl);
+    let options = LockOptions::default().duration(lease).max_wait(max_wait);
     match claims.mutex.lock(&key, options).await {
         Ok(lock) => {
             let _ = claims.mutex.unlock(&lock).await;

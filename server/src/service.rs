@@ -10,7 +10,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
-use gaggle::{Locker, Order};
+use gaggle::{Error, Locker, Order};
 use metrics_exporter_prometheus::PrometheusHandle;
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
@@ -22,8 +22,9 @@ use crate::{
     log,
     options::Options,
     problem::{self, Problem},
-    readiness::Readiness,
+    readiness::{self, Readiness},
     request::{Create, Filters, GRANT_GRACE, Update, idempotency_key, object, preferred_wait},
+    status,
 };
 
 const PREFIX: &str = "/v1/claims/";
@@ -101,9 +102,11 @@ impl Service {
             .route(PREFIX, list)
             .route("/v1/claims/{id}", claim.clone())
             .route("/v1/claims/{id}/", claim)
+            .route("/v1/status", get(read_status))
             .route("/metrics", get(metrics))
             .layer(from_fn_with_state(state.clone(), authenticate));
         Router::new()
+            .route("/", get(status::page))
             .route("/health", get(|| async { Json(json!({ "status": "ok" })) }))
             .route("/ready", get(ready))
             .merge(guarded)
@@ -126,6 +129,26 @@ impl Service {
     /// As [`Access::reload`].
     pub fn reload(&self) -> Result<(), String> {
         self.state.access.reload()
+    }
+
+    /// Completes once claims are granted, as `/ready` says: over a group when it has formed, and no
+    /// claim of a former group can be active. After [`close`](Self::close) it never completes.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    pub async fn ready(&self) {
+        self.state.readiness.wait(&self.state.claims).await;
+    }
+
+    /// Completes once the strategy has failed for good, such as a member whose name another process
+    /// has. Every later request is answered with 503.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    pub async fn failure(&self) -> Error {
+        readiness::failure(&self.state.claims).await
     }
 
     /// Answers waiting requests, refuses new claims, and closes the strategy. Active claims stay,
@@ -341,6 +364,14 @@ async fn ready(State(state): State<Arc<ServiceState>>) -> Response {
         Ok(()) => problem::json(StatusCode::OK, &json!({ "ready": true })),
         Err(problem) => problem.with("ready", false).into_response(),
     }
+}
+
+async fn read_status(
+    State(state): State<Arc<ServiceState>>,
+    Extension(caller): Extension<Caller>,
+) -> Response {
+    let status = status::status(&state.claims, &state.readiness, &caller).await;
+    problem::json(StatusCode::OK, &status)
 }
 
 async fn metrics(State(state): State<Arc<ServiceState>>) -> Result<Response, Problem> {

@@ -5,56 +5,19 @@
 
 mod support;
 
-use std::{
-    fs,
-    os::unix::fs::PermissionsExt as _,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{fs, os::unix::fs::PermissionsExt as _, time::Duration};
 
 use axum::body::Body;
 use gaggle_server::{Access, Options, Service};
 use serde_json::json;
-use support::{Client, local, sleep};
-
-/// A file of tokens, which is removed with it.
-struct File(PathBuf);
-
-impl File {
-    fn new(name: &str, text: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("gaggle-{}-{name}", std::process::id()));
-        let file = Self(path);
-        file.write(text);
-        fs::set_permissions(&file.0, fs::Permissions::from_mode(0o600)).unwrap();
-        file
-    }
-
-    fn write(&self, text: &str) {
-        fs::write(&self.0, text).unwrap();
-    }
-
-    fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for File {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
-    }
-}
-
-const TOKENS: &str = "one client token-of-one-0001\n\
-                      two client token-of-two-0002\n\
-                      ops operator token-of-ops-0003\n";
+use support::{Client, Tokens, local, sleep};
 
 /// A service, and its clients: one, two and ops.
-fn served(name: &str, options: Options) -> (File, Service, [Client; 3]) {
-    let file = File::new(name, TOKENS);
-    let (service, client) = local(Access::tokens(file.path()).unwrap(), options);
-    let tokens = ["token-of-one-0001", "token-of-two-0002", "token-of-ops-0003"];
-    let clients = tokens.map(|token| Client { token: Some(token.into()), ..client.clone() });
-    (file, service, clients)
+fn served(name: &str, options: Options) -> (Tokens, Service, [Client; 3]) {
+    let tokens = Tokens::new(name);
+    let (service, client) = local(Access::tokens(tokens.path()).unwrap(), options);
+    let clients = tokens.clients(&client);
+    (tokens, service, clients)
 }
 
 #[tokio::test(start_paused = true)]

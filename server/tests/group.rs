@@ -155,6 +155,14 @@ async fn claim_is_listed_and_revoked_at_any_server() {
         (Some("of http"), Some("http"))
     );
     assert!(claim["ttl"].as_f64().unwrap() > 0.0);
+    let status = nodes[1].client.get("/v1/status").await.is(200).body;
+    assert_eq!(
+        (&status["held"], &status["group"]["members"]),
+        (&json!(1), &json!(["a", "b", "c"]))
+    );
+    let leads: Vec<_> = nodes.iter().map(|node| node.client.get("/v1/status")).collect();
+    let leads = futures_util::future::join_all(leads).await;
+    assert_eq!(leads.iter().filter(|it| it.body["group"]["leads"] == true).count(), 1);
     let path = format!("/v1/claims/{}/", claim["id"].as_str().unwrap());
     nodes[2].client.set(&path, "revoked").await.is(204);
     nodes[1].client.create(json!({ "resource": "of http", "ttl": 10 })).await.is(201);

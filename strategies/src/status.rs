@@ -1,5 +1,7 @@
 //! The status of a group, as a member knows it.
 
+use std::sync::Arc;
+
 use gaggle_channels::NodeName;
 
 #[cfg(feature = "raft")]
@@ -19,6 +21,9 @@ pub struct MemberStatus {
     pub group: Option<u128>,
     /// The term.
     pub term: u64,
+    /// The names of the group's members, sorted; a member that joins is among them. Empty without a
+    /// group.
+    pub members: Arc<[NodeName]>,
 }
 
 /// How much a member remembers.

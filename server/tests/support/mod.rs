@@ -2,7 +2,13 @@
 #![allow(clippy::unwrap_used)] // a test that meets an error has failed
 #![allow(dead_code, reason = "each test uses a part of it")]
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    env, fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use axum::{
     Router,
@@ -16,6 +22,43 @@ use gaggle::{
 use gaggle_server::{Access, Options, Service};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
+
+/// A file of tokens, which is removed with it.
+pub(crate) struct Tokens(PathBuf);
+
+impl Tokens {
+    /// The tokens of the clients `one` and `two`, and of the operator `ops`.
+    pub(crate) fn new(name: &str) -> Self {
+        let tokens = Self(env::temp_dir().join(format!("gaggle-{}-{name}", std::process::id())));
+        tokens.write(
+            "one client token-of-one-0001\n\
+             two client token-of-two-0002\n\
+             ops operator token-of-ops-0003\n",
+        );
+        fs::set_permissions(&tokens.0, fs::Permissions::from_mode(0o600)).unwrap();
+        tokens
+    }
+
+    pub(crate) fn write(&self, text: &str) {
+        fs::write(&self.0, text).unwrap();
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// The clients one, two and ops.
+    pub(crate) fn clients(&self, client: &Client) -> [Client; 3] {
+        let tokens = ["token-of-one-0001", "token-of-two-0002", "token-of-ops-0003"];
+        tokens.map(|token| Client { token: Some(token.into()), ..client.clone() })
+    }
+}
+
+impl Drop for Tokens {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
 
 /// A client with a token, or without one.
 #[derive(Clone)]

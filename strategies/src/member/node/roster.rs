@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    sync::Arc,
     time::Duration,
 };
 
@@ -26,6 +27,8 @@ pub(super) struct Roster {
     last_heard_at: BTreeMap<u64, Instant>,
     /// The incarnations that the group has admitted.
     admitted: BTreeSet<u64>,
+    /// The names of the members. A status shares them.
+    names: Arc<[NodeName]>,
 }
 
 impl Roster {
@@ -44,6 +47,9 @@ impl Roster {
         for (id, _) in &added {
             self.last_heard_at.entry(*id).or_insert(now);
         }
+        // A name may have two incarnations while one replaces the other.
+        let names: BTreeSet<&NodeName> = group.roster().values().collect();
+        self.names = names.into_iter().cloned().collect();
         added
     }
 
@@ -65,6 +71,11 @@ impl Roster {
     /// When a frame of this incarnation last arrived.
     pub(super) fn last_heard_at(&self, id: u64) -> Option<Instant> {
         self.last_heard_at.get(&id).copied()
+    }
+
+    /// The names of the members, sorted.
+    pub(super) fn names(&self) -> Arc<[NodeName]> {
+        self.names.clone()
     }
 
     pub(super) fn clear(&mut self) {

@@ -17,6 +17,7 @@ impl Node {
             leads: group.is_leader(),
             group: Some(group.id()),
             term: group.term(),
+            members: self.roster.names(),
         }
     }
 

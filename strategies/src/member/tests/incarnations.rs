@@ -26,6 +26,25 @@ fn isolated_voter_stays_in_its_group() {
 }
 
 #[test]
+fn status_names_each_member_once() {
+    let mut world = World::new(&THREE);
+    assert!(world.status("a").members.is_empty(), "there is no group yet");
+    world.run_until_ready();
+    let victim = world.follower();
+    let names = |world: &World, of: &str| -> Vec<String> {
+        world.status(of).members.iter().map(ToString::to_string).collect()
+    };
+    assert_eq!(names(&world, &victim), THREE);
+    world.kill(&victim);
+    world.start(&victim);
+    // Both incarnations of the name are members for a while.
+    world.run_until_ready();
+    for name in THREE {
+        assert_eq!(names(&world, name), THREE);
+    }
+}
+
+#[test]
 fn isolated_learner_starts_over_in_5_s() {
     let mut world = ready(&THREE);
     let victim = world.follower();

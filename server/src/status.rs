@@ -1,0 +1,121 @@
+//! What an operator looks at first: the status as JSON, and the page that shows it.
+
+use std::{cmp::Reverse, collections::BTreeSet, sync::LazyLock};
+
+use axum::{
+    http::{HeaderName, HeaderValue, header},
+    response::{Html, IntoResponse, Response},
+};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use gaggle::{
+    MemberStatus, Nonce,
+    operator::{Entry, ListOptions},
+    strategies::limits::PAGE_MAX,
+};
+use ring::digest::{SHA256, digest};
+use serde_json::{Value, json};
+
+use crate::{
+    access::Caller,
+    claims::{Claims, owner_of},
+    id::ClaimId,
+    problem::Problem,
+    readiness::Readiness,
+};
+
+/// How many keys are shown: those with the most waiters.
+const KEYS_MAX: usize = 100;
+/// How many pages of held keys are read.
+const PAGES_MAX: usize = 100;
+
+const PAGE: &str = include_str!("status/page.html");
+
+/// The page may run its own script, apply its own style, and send requests to its own server.
+static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
+    let hash = |tag: &str| {
+        let (_, rest) = PAGE.split_once(&format!("<{tag}>")).expect("the page has one");
+        let (text, _) = rest.split_once(&format!("</{tag}>")).expect("it is closed");
+        STANDARD.encode(digest(&SHA256, text.as_bytes()))
+    };
+    let policy = format!(
+        "default-src 'none'; script-src 'sha256-{}'; style-src 'sha256-{}'; connect-src 'self'; \
+         base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+        hash("script"),
+        hash("style")
+    );
+    HeaderValue::from_str(&policy).expect("it is ASCII")
+});
+
+/// `GET /`: the page, which has no data.
+pub(crate) async fn page() -> Response {
+    let fixed = HeaderValue::from_static;
+    let headers: [(HeaderName, HeaderValue); 3] = [
+        (header::CONTENT_SECURITY_POLICY, POLICY.clone()),
+        (header::X_CONTENT_TYPE_OPTIONS, fixed("nosniff")),
+        (header::REFERRER_POLICY, fixed("no-referrer")),
+    ];
+    (headers, Html(PAGE)).into_response()
+}
+
+/// `GET /v1/status`, with the keys and losses that the caller may see.
+pub(crate) async fn status(claims: &Claims, readiness: &Readiness, caller: &Caller) -> Value {
+    let mut problem = readiness.check(claims).await.err();
+    let (mut entries, is_complete) = held(claims).await.unwrap_or_else(|error| {
+        problem.get_or_insert(error);
+        Default::default()
+    });
+    let nonces: BTreeSet<Nonce> = entries.iter().map(|entry| entry.holder.nonce).collect();
+    entries.retain(|entry| caller.may_see(owner_of(&entry.holder)));
+    let waiting: u64 = entries.iter().map(|entry| entry.holder.waiters).sum();
+    let count = entries.len();
+    entries.sort_by_key(|Entry { holder, .. }| Reverse((holder.waiters, holder.held_for)));
+    entries.truncate(KEYS_MAX);
+    json!({
+        "strategy": claims.mutex.capabilities().strategy,
+        "caller": &*caller.name,
+        "role": if caller.is_operator() { "operator" } else { "client" },
+        "ready": problem.is_none(),
+        "problem": problem.as_ref().map(Problem::summary),
+        "group": claims.mutex.group_status().as_ref().map(group),
+        "held": count,
+        "waiting": waiting,
+        "is_complete": is_complete,
+        "keys": entries.iter().map(key).collect::<Vec<_>>(),
+        "losses": claims.losses(caller, &nonces),
+    })
+}
+
+/// The held keys, and whether they are all.
+async fn held(claims: &Claims) -> Result<(Vec<Entry>, bool), Problem> {
+    let Some(operator) = claims.mutex.operator() else { return Ok(Default::default()) };
+    let (mut entries, mut options) = (Vec::new(), ListOptions::default().limit(PAGE_MAX));
+    for _ in 0..PAGES_MAX {
+        let page = operator.list(options.clone()).await?;
+        entries.extend(page.entries);
+        let Some(next) = page.next else { return Ok((entries, true)) };
+        options = options.after(next);
+    }
+    Ok((entries, false))
+}
+
+fn group(status: &MemberStatus) -> Value {
+    json!({
+        "id": status.group.map(|id| format!("{id:032x}")),
+        "leader": status.leader.as_ref().map(ToString::to_string),
+        "leads": status.leads,
+        "members": status.members.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "term": status.term,
+    })
+}
+
+fn key(Entry { key, holder }: &Entry) -> Value {
+    json!({
+        "id": ClaimId { nonce: holder.nonce, key: key.clone() }.to_string(),
+        "resource": &**key,
+        "holder": holder.owner.to_string(),
+        "held_for": holder.held_for.as_secs_f64(),
+        "ttl": holder.remaining.as_secs_f64(),
+        "waiters": holder.waiters,
+        "fencing_token": holder.fencing_token.to_string(),
+    })
+}
