@@ -1,6 +1,13 @@
 //! `gaggle serve`: claims over HTTP, over any strategy whose waiters queue.
 
-use std::{future::pending, io, path::PathBuf, process::ExitCode, time::Duration};
+use std::{
+    future::pending,
+    io,
+    path::PathBuf,
+    process::ExitCode,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use gaggle::Url;
 use gaggle_server::{Access, Listen, Listener, Options, Service, collect_metrics, serve};
@@ -95,11 +102,17 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
     });
     tokio::spawn(reload(hang_up, service.clone(), certificates));
     tokio::spawn(watchdog());
-    let _ = sd_notify::notify(&[NotifyState::Ready]);
+    tokio::spawn(report_ready(service.clone()));
+    let failure = Arc::new(OnceLock::new());
+    let (failed, served) = (failure.clone(), service.clone());
     let stop = async move {
         let code = tokio::select! {
             _ = terminate.recv() => 15,
             _ = interrupt.recv() => 2,
+            error = served.failure() => {
+                let _ = failed.set(error);
+                15
+            }
         };
         let _ = sd_notify::notify(&[NotifyState::Stopping]);
         // A second signal ends the process at once.
@@ -112,7 +125,13 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
         });
     };
     serve(service, listeners, stop).await;
-    Ok(ExitCode::SUCCESS)
+    failure.get().map_or(Ok(ExitCode::SUCCESS), |error| Err(Failure::of(error)))
+}
+
+/// Notifies systemd once claims are granted.
+async fn report_ready(service: Service) {
+    service.ready().await;
+    let _ = sd_notify::notify(&[NotifyState::Ready]);
 }
 
 fn handler(kind: SignalKind) -> Result<Signal, Failure> {
@@ -169,7 +188,7 @@ fn longest(url: Url, max_ttl: Option<Duration>) -> Result<(Url, Duration), Failu
 }
 
 #[cfg(feature = "tls")]
-type Certificates = Option<std::sync::Arc<gaggle::channels::tls::TlsServer>>;
+type Certificates = Option<Arc<gaggle::channels::tls::TlsServer>>;
 #[cfg(not(feature = "tls"))]
 type Certificates = Option<std::convert::Infallible>;
 
@@ -194,7 +213,7 @@ fn certificates(args: &Args) -> Result<Certificates, Failure> {
     let files = args.tls_cert.as_ref().zip(args.tls_key.as_ref());
     let server = files.map(|(cert, key)| gaggle::channels::tls::TlsServer::new(cert, key));
     let server = server.transpose().map_err(|error| Failure::of(&error))?;
-    Ok(server.map(std::sync::Arc::new))
+    Ok(server.map(Arc::new))
 }
 
 #[cfg(not(feature = "tls"))]

@@ -1,18 +1,19 @@
-//! Goal: `gaggle serve` grants locks to programs in any language, refuses to be exposed by mistake,
-//! and ends in order.
+//! Goal: `gaggle serve` grants locks to programs in any language, and refuses to be exposed by
+//! mistake.
 //! Method: the binary on free ports, with curl, Python and Node as clients.
 
 // A test that meets an error has failed, and it reads the clock to say how long things took.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 mod run_support;
+mod serve_support;
 
 use std::{
     env, fs,
-    io::{BufRead as _, BufReader, Read as _, Write as _},
-    net::{TcpListener, TcpStream},
+    io::{BufRead as _, BufReader},
+    net::TcpListener,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
     thread::sleep,
     time::{Duration, Instant},
 };
@@ -21,63 +22,8 @@ use std::{
 use gaggle_fixtures::Certificates;
 use gaggle_fixtures::{RedisServer, free_port};
 use run_support::{finish, tool};
-use rustix::process::{Pid, Signal, kill_process};
-
-/// A server, which is killed with its test.
-struct Server {
-    process: Child,
-    /// The URL that it has printed.
-    url: String,
-}
-
-impl Server {
-    fn start(arguments: &[&str]) -> Self {
-        let mut command = tool(&["serve"]);
-        command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut process = command.spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let url = line.trim().rsplit(' ').next().unwrap().to_owned();
-        assert!(url.starts_with("http"), "{line:?}");
-        Self { process, url }
-    }
-
-    fn address(&self) -> &str {
-        self.url.split("//").nth(1).unwrap()
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.process), signal).unwrap();
-    }
-
-    /// The status and the body of the response to a request.
-    fn request(&self, method: &str, path: &str, body: &str) -> (u16, String) {
-        let mut stream = TcpStream::connect(self.address()).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(70))).unwrap();
-        let length = body.len();
-        let head = format!("{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n");
-        let head = format!("{head}Prefer: wait=60\r\nContent-Length: {length}\r\n\r\n");
-        stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
-        let mut reply = String::new();
-        stream.read_to_string(&mut reply).unwrap();
-        let (head, body) = reply.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{reply:?}"));
-        (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
-    }
-
-    fn claim(&self, resource: &str) -> (u16, String) {
-        let body = format!(r#"{{"resource":"{resource}","ttl":10}}"#);
-        self.request("POST", "/v1/claims/", &body)
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-const ANY_PORT: [&str; 2] = ["--listen", "127.0.0.1:0"];
+use rustix::process::Signal;
+use serve_support::{ANY_PORT, Server};
 
 fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
@@ -85,28 +31,6 @@ fn root() -> &'static Path {
 
 fn scratch(name: &str) -> PathBuf {
     env::temp_dir().join(format!("gaggle-serve-{}-{name}", std::process::id()))
-}
-
-#[test]
-fn terminated_server_answers_and_ends() {
-    let mut server = Server::start(&ANY_PORT);
-    assert_eq!(server.claim("k").0, 201);
-    let (status, metrics) = server.request("GET", "/metrics", "");
-    assert_eq!(status, 200);
-    for line in ["gaggle_http_requests_total{", "gaggle_claims{status=\"active\"} 1"] {
-        assert!(metrics.contains(line), "{metrics}");
-    }
-    assert!(!metrics.contains("\"k\""), "no key is in a label");
-    let began = Instant::now();
-    let (status, body) = std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| server.claim("k"));
-        sleep(Duration::from_millis(500));
-        server.signal(Signal::TERM);
-        waiting.join().unwrap()
-    });
-    assert_eq!(status, 503, "{body}");
-    assert!(server.process.wait().unwrap().success());
-    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
 }
 
 #[test]
@@ -153,6 +77,20 @@ fn exposed_server_must_be_asked_for() {
         error.contains(&format!("cannot listen on {address}: Address already in use")),
         "{error}"
     );
+    let socket = scratch("socket");
+    let place = format!("unix:{}", socket.display());
+    let _running = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let (code, _, error) = finish(tool(&["serve"]).args(["--listen", &place]));
+    assert_eq!(code, Some(2));
+    let problem = format!("cannot listen on {place}: another server listens there");
+    assert!(error.contains(&problem), "{error}");
+    fs::remove_file(&socket).unwrap();
+    fs::write(&socket, "a file of a user").unwrap();
+    let (code, _, error) = finish(tool(&["serve"]).args(["--listen", &place]));
+    assert_eq!(code, Some(2));
+    assert!(error.contains("the file exists, and is not a socket"), "{error}");
+    assert_eq!(fs::read_to_string(&socket).unwrap(), "a file of a user");
+    fs::remove_file(&socket).unwrap();
 }
 
 #[test]
