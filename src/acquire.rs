@@ -12,7 +12,7 @@ use humantime::format_duration;
 use tokio::runtime::Handle;
 
 use crate::{
-    Guard, Section, SectionError,
+    Guard, Locker, Section, SectionError,
     metrics::{self, Stopwatch},
 };
 
@@ -37,15 +37,15 @@ const HOLDER_TIMEOUT: Duration = Duration::from_millis(100);
 /// ```
 #[must_use = "nothing is sent until this is awaited"]
 pub struct Acquire {
-    mutex: Arc<dyn KeyedMutex>,
+    locker: Locker,
     key: Arc<str>,
     options: LockOptions,
     max_hold: Option<Duration>,
 }
 
 impl Acquire {
-    pub(crate) fn new(mutex: Arc<dyn KeyedMutex>, key: Arc<str>, options: LockOptions) -> Self {
-        Self { mutex, key, options, max_hold: None }
+    pub(crate) fn new(locker: Locker, key: Arc<str>, options: LockOptions) -> Self {
+        Self { locker, key, options, max_hold: None }
     }
 
     /// Keeps the lease alive in the background while the guard lives; off by default.
@@ -55,17 +55,20 @@ impl Acquire {
     /// longer knows the lock, the guard is lost at the next extension.
     ///
     /// Code that blocks its thread can stop the extensions: run it in
-    /// [`spawn_blocking`](tokio::task::spawn_blocking). A WARN event reports a late extension.
+    /// [`spawn_blocking`](tokio::task::spawn_blocking), or open the strategy by
+    /// [`open_on_thread`](crate::open_on_thread). A WARN event reports a late extension.
     ///
-    /// The background task ends with the guard, and with the runtime in which the lock was taken.
-    /// No extension reaches beyond `max_hold` after the lock was returned, plus the time that its
-    /// request takes. So a hung section cannot keep a key indefinitely; then the lease expires. It
-    /// never shortens a lease that was [extended](Guard::extend) further by hand.
+    /// The background task ends with the guard, and with the runtime in which the lock was taken,
+    /// unless the strategy has its own thread. No extension reaches beyond `max_hold` after the lock
+    /// was returned, plus the time that its request takes. So a hung section cannot keep a key
+    /// indefinitely; then the lease expires. It never shortens a lease that was
+    /// [extended](Guard::extend) further by hand.
     ///
     /// # Errors
     ///
     /// Before anything is sent: [`Error::InvalidOptions`] naming `max_hold`, which is at least
-    /// `duration`, and [`Error::Unavailable`] outside a tokio runtime.
+    /// `duration`, and [`Error::Unavailable`] outside a tokio runtime, unless the strategy has its
+    /// own thread.
     pub fn auto_extend(mut self, max_hold: Duration) -> Self {
         self.max_hold = Some(max_hold);
         self
@@ -128,28 +131,26 @@ impl Acquire {
     }
 
     async fn take(self) -> Result<Guard, Error> {
-        let Self { mutex, key, options, max_hold } = self;
+        let Self { locker, key, options, max_hold } = self;
         let duration = options.get_duration();
-        if let Some(max_hold) = max_hold {
-            check_max_hold(max_hold, duration).inspect_err(metrics::refused)?;
-        }
+        check_before(&locker, max_hold, duration).inspect_err(metrics::refused)?;
         // A free key is granted without any wait: a task that only locks and unlocks would never
         // yield.
         tokio::task::consume_budget().await;
-        let max_wait = options.get_max_wait();
+        let (mutex, max_wait) = (locker.strategy(), options.get_max_wait());
         let clock = mutex.clock();
         let wait = Stopwatch::start(&*clock);
         let lock = match mutex.lock(&key, options).await {
             Ok(lock) => lock,
             // Boxed: it would make the future of every lock longer.
             Err(error) => {
-                let error = Box::pin(name_holder(error, &*mutex, key, max_wait)).await;
+                let error = Box::pin(name_holder(error, &**mutex, key, max_wait)).await;
                 metrics::refused(&error);
                 return Err(error);
             }
         };
         wait.granted(&*clock);
-        let guard = Guard::new(mutex, lock);
+        let guard = locker.guard(lock);
         Ok(match max_hold {
             Some(max_hold) => guard.keep_alive(duration, max_hold),
             None => guard,
@@ -206,15 +207,25 @@ async fn name_holder(
     name(Some(Box::new(Contention { key, max_wait, holder })))
 }
 
-/// Checked before the lock is held, where `tokio::spawn` would panic.
-fn check_max_hold(max_hold: Duration, duration: Duration) -> Result<(), Error> {
-    if max_hold < duration {
+/// Checks what is known before the lock is held, where `tokio::spawn` would panic.
+fn check_before(
+    locker: &Locker,
+    max_hold: Option<Duration>,
+    duration: Duration,
+) -> Result<(), Error> {
+    if let Some(max_hold) = max_hold.filter(|max_hold| *max_hold < duration) {
         return Err(Error::InvalidOptions {
             field: "max_hold",
             value: format_duration(max_hold).to_string(),
             limit: format!("at least the duration, {}", format_duration(duration)),
         });
     }
-    let misconfigured = |error| Error::unavailable(UnavailableKind::Misconfigured, error);
-    Handle::try_current().map(drop).map_err(misconfigured)
+    match locker.thread() {
+        Some(thread) => thread.runtime().map(drop),
+        None if max_hold.is_none() => Ok(()),
+        None => {
+            let misconfigured = |error| Error::unavailable(UnavailableKind::Misconfigured, error);
+            Handle::try_current().map(drop).map_err(misconfigured)
+        }
+    }
 }

@@ -12,7 +12,7 @@ use gaggle_strategies::{
     lock::{LossCause, Nonce},
 };
 
-use crate::{Section, keepalive::KeepAlive, lease::Lease};
+use crate::{Section, keepalive::KeepAlive, lease::Lease, own_thread::OwnThread};
 
 /// A lock that this process holds. Dropping the guard unlocks it.
 ///
@@ -54,18 +54,26 @@ pub struct Guard {
     watch: LossWatch,
     /// Whether dropping unlocks.
     armed: bool,
+    /// Kept until the unlock is sent.
+    thread: Option<Arc<OwnThread>>,
 }
 
 impl Guard {
-    pub(crate) fn new(mutex: Arc<dyn KeyedMutex>, lock: Lock) -> Self {
+    pub(crate) fn new(
+        mutex: Arc<dyn KeyedMutex>,
+        thread: Option<Arc<OwnThread>>,
+        lock: Lock,
+    ) -> Self {
         let watch = mutex.watch(&lock);
-        let lease = Arc::new(Lease::new(mutex, lock, watch.observer()));
-        Self { lease, keepalive: None, watch, armed: true }
+        let opener = thread.as_ref().map(|thread| thread.opener());
+        let lease = Arc::new(Lease::new(mutex, lock, watch.observer(), opener));
+        Self { lease, keepalive: None, watch, armed: true, thread }
     }
 
-    /// Extends in the background; needs a tokio runtime.
+    /// Extends in the background; needs a tokio runtime, or the strategy's own thread.
     pub(crate) fn keep_alive(mut self, duration: Duration, max_hold: Duration) -> Self {
-        self.keepalive = Some(KeepAlive::start(Arc::clone(&self.lease), duration, max_hold));
+        let (lease, thread) = (Arc::clone(&self.lease), self.thread.as_deref());
+        self.keepalive = Some(KeepAlive::start(lease, thread, duration, max_hold));
         self
     }
 

@@ -7,7 +7,7 @@ use humantime::format_duration;
 use rand::RngExt;
 use tokio::task::AbortHandle;
 
-use crate::lease::Lease;
+use crate::{lease::Lease, own_thread::OwnThread};
 
 /// A lease is extended when a third of it has passed: two thirds remain for retries.
 const EXTEND_AFTER_PARTS: u32 = 3;
@@ -22,12 +22,17 @@ pub(crate) struct KeepAlive(AbortHandle);
 impl KeepAlive {
     /// Extends `lease` by `duration` each time, and never past `max_hold` from now, plus the
     /// time that a request takes.
-    pub(crate) fn start(lease: Arc<Lease>, duration: Duration, max_hold: Duration) -> Self {
+    pub(crate) fn start(
+        lease: Arc<Lease>,
+        thread: Option<&OwnThread>,
+        duration: Duration,
+        max_hold: Duration,
+    ) -> Self {
         let hold_until = lease.clock.now().after(max_hold);
         // Before the task is first polled: its thread may be blocked from now on.
         sleeps_until(&lease, first_wake(&lease, duration), duration);
         let clearing = ClearWake(lease);
-        let task = tokio::spawn(async move {
+        let task = async move {
             let lease = &*clearing.0;
             tokio::select! {
                 biased;
@@ -35,8 +40,11 @@ impl KeepAlive {
                 () = lease.loss_reported() => {}
                 () = run(lease, duration, hold_until) => {}
             }
-        });
-        Self(task.abort_handle())
+        };
+        Self(match thread {
+            Some(thread) => thread.spawn(task),
+            None => tokio::spawn(task).abort_handle(),
+        })
     }
 }
 

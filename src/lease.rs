@@ -31,7 +31,8 @@ pub(crate) struct Lease {
     pub(crate) watch: LossWatch,
     state: Mutex<State>,
     held: Stopwatch,
-    /// `None` if the strategy works within one process: a fork then has its own copy of the table.
+    /// `None` if the strategy works within one process, without its own thread: a fork then has its
+    /// own copy of the table.
     opener: Option<Opener>,
     /// Notified of a loss and of a later deadline.
     changed: Notify,
@@ -53,12 +54,17 @@ impl State {
 }
 
 impl Lease {
-    /// A lock that `mutex` has just granted.
-    pub(crate) fn new(mutex: Arc<dyn KeyedMutex>, lock: Lock, watch: LossWatch) -> Self {
+    /// A lock that `mutex` has just granted, with the opener of the strategy's own thread.
+    pub(crate) fn new(
+        mutex: Arc<dyn KeyedMutex>,
+        lock: Lock,
+        watch: LossWatch,
+        opener: Option<Opener>,
+    ) -> Self {
         let clock = mutex.clock();
         let state = Mutex::new(State { lock, lost: None, ended: false, extend_at: None });
         let held = Stopwatch::start(&*clock);
-        let opener = mutex.capabilities().distributed.then(Opener::this_process);
+        let opener = opener.or_else(|| mutex.capabilities().distributed.then(Opener::this_process));
         Self { mutex, clock, watch, state, held, opener, changed: Notify::new() }
     }
 

@@ -62,7 +62,8 @@
 //! # Layout
 //!
 //! - [`Locker`], [`Acquire`], [`Guard`], [`SectionError`]: ergonomics over any strategy.
-//! - [`open`], [`Url`]: from a URL to a strategy; the only module that names every implementation.
+//! - [`open`], [`open_on_thread`], [`Url`]: from a URL to a strategy; the only module that names
+//!   every implementation.
 //! - [`strategies`]: the trait, its contract and the strategies. [`channels`]: frames between
 //!   the members of a group.
 //! - [`operator`]: listing and force-unlock, by [`Locker::operator`].
@@ -82,6 +83,7 @@ mod lock_all;
 mod locker;
 mod metrics;
 mod open;
+mod own_thread;
 mod scope;
 mod section;
 
@@ -100,7 +102,7 @@ pub use crate::{
     acquire::Acquire,
     guard::Guard,
     locker::Locker,
-    open::{OpenError, Url, open, parse_duration},
+    open::{OpenError, Url, open, open_on_thread, parse_duration},
     section::{Section, SectionError},
 };
 

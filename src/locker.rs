@@ -10,7 +10,9 @@ use gaggle_strategies::{
     status::MemberStatus,
 };
 
-use crate::{Acquire, Guard, Section, SectionError, lock_all, metrics, scope::Scope};
+use crate::{
+    Acquire, Guard, Section, SectionError, lock_all, metrics, own_thread::OwnThread, scope::Scope,
+};
 
 /// The pauses between two inspections of a key that `wait_for_release` awaits.
 const LOOK_LEAST: Duration = Duration::from_millis(1);
@@ -37,6 +39,7 @@ const LOOK_MOST: Duration = Duration::from_millis(250);
 #[derive(Clone)]
 pub struct Locker {
     mutex: Arc<dyn KeyedMutex>,
+    thread: Option<Arc<OwnThread>>,
 }
 
 impl Locker {
@@ -49,10 +52,26 @@ impl Locker {
     #[must_use]
     pub fn from_arc(mutex: Arc<dyn KeyedMutex>) -> Self {
         metrics::create();
-        Self { mutex }
+        Self { mutex, thread: None }
     }
 
-    /// The strategy.
+    /// The same locker, whose strategy runs on `thread`.
+    pub(crate) fn on_thread(mut self, thread: Arc<OwnThread>) -> Self {
+        self.thread = Some(thread);
+        self
+    }
+
+    pub(crate) fn thread(&self) -> Option<&Arc<OwnThread>> {
+        self.thread.as_ref()
+    }
+
+    /// Guards a lock that the strategy has just granted.
+    pub(crate) fn guard(self, lock: Lock) -> Guard {
+        Guard::new(self.mutex, self.thread, lock)
+    }
+
+    /// The strategy. After [`open_on_thread`](crate::open_on_thread) it is closed with the last
+    /// locker and guard.
     #[must_use]
     pub fn strategy(&self) -> &Arc<dyn KeyedMutex> {
         &self.mutex
@@ -109,7 +128,7 @@ impl Locker {
     ///
     /// As [`lock`](Self::lock).
     pub fn lock_with(&self, key: impl AsRef<str>, options: LockOptions) -> Acquire {
-        Acquire::new(Arc::clone(&self.mutex), key.as_ref().into(), options)
+        Acquire::new(self.clone(), key.as_ref().into(), options)
     }
 
     /// Runs a critical section under the lock, and unlocks afterwards in every case, also on a
@@ -212,7 +231,7 @@ impl Locker {
     /// Dropping the future leaves the lease unchanged or extended, without a guard.
     pub async fn adopt(&self, lock: &Lock, duration: Duration) -> Result<Guard, Error> {
         let lock = self.mutex.extend(lock, duration).await?;
-        Ok(Guard::new(Arc::clone(&self.mutex), lock))
+        Ok(self.clone().guard(lock))
     }
 
     /// The holder of `key`, if there is one: a snapshot for diagnostics.
@@ -354,7 +373,8 @@ impl Locker {
     /// ```
     #[must_use]
     pub fn scope(&self, name: &str) -> Self {
-        Self::new(Scope::new(Arc::clone(&self.mutex), name))
+        let scope = Self::new(Scope::new(Arc::clone(&self.mutex), name));
+        Self { thread: self.thread.clone(), ..scope }
     }
 
     /// Completes once an embedded member votes in a group that has a leader, so that rolling

@@ -93,7 +93,7 @@ const DURATION_BYTES_MAX: usize = 20;
 /// which needs I/O and time. The [`Locker`] can be called from other runtimes, and serves as long
 /// as the first one runs, in the same process: a fork opens another handle. `local:` and `noop:`
 /// have no task and need no runtime to open. `auto_extend` needs a tokio runtime. All other waits
-/// work in any executor.
+/// work in any executor. [`open_on_thread`] needs no runtime.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -128,6 +128,47 @@ const DURATION_BYTES_MAX: usize = 20;
 /// Dropping the future opens nothing.
 pub async fn open(url: &str) -> Result<Locker, OpenError> {
     Url::parse(url)?.open().await
+}
+
+/// Opens a strategy by URL on a new thread, which has its own tokio runtime.
+///
+/// The locker works in any executor. A runtime that is blocked, or that ends, stops neither
+/// replies nor [`auto_extend`](crate::Acquire::auto_extend). Each reply crosses threads: on Redis
+/// over loopback, one key falls from 9,900 to 5,700 pairs of lock and unlock a second. A key that 8
+/// tasks of the process share falls from 16,900 to 6,100, and 64 keys stay at 39,000.
+///
+/// The thread closes the strategy and ends once the last [`Locker`], its clones and scopes, its
+/// requests and its guards are dropped. The drop does not wait for that; [`Locker::close`] waits for
+/// the strategy. In a fork, locks of the copied handle end [`Error::Failed`], those of `local:`
+/// among them.
+///
+/// [`Error::Failed`]: gaggle_strategies::Error::Failed
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use futures_executor::block_on; // any executor
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let locker = block_on(gaggle::open_on_thread("local:"))?;
+/// let request = locker.lock_with("report", gaggle::LockOptions::default());
+/// let guard = block_on(request.auto_extend(Duration::from_secs(3_600)).into_future())?;
+/// block_on(guard.unlock())?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+///
+/// As [`open`], and [`Error::Failed`] if the system cannot start a thread.
+///
+/// # Cancel safety
+///
+/// Dropping the future opens nothing; the thread ends.
+pub async fn open_on_thread(url: &str) -> Result<Locker, OpenError> {
+    Url::parse(url)?.open_on_thread().await
 }
 
 /// Parses a duration as the options of URLs and of the command line have it: a number and its unit,

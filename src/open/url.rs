@@ -15,7 +15,7 @@ use super::member::Member;
 #[cfg(feature = "redis")]
 use super::redis;
 use super::scheme::{Kind, SCHEMES, Scheme, Transport};
-use crate::{Locker, OpenError};
+use crate::{Locker, OpenError, own_thread};
 
 /// The port of a Redis whose URL names none.
 const REDIS_PORT: u16 = 6379;
@@ -175,6 +175,15 @@ impl Url {
     pub async fn open(&self) -> Result<Locker, OpenError> {
         let opened = open_target(self.target.clone()).await;
         opened.map_err(|error| explained(self.scheme, error))
+    }
+
+    /// Opens the strategy on a new thread, as [`open_on_thread`](crate::open_on_thread) does.
+    ///
+    /// # Errors, cancel safety
+    ///
+    /// As [`open_on_thread`](crate::open_on_thread).
+    pub async fn open_on_thread(&self) -> Result<Locker, OpenError> {
+        own_thread::opened(own_thread::start(self.clone())?.await)
     }
 
     /// The options of the strategy and of the channel.
