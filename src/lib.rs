@@ -64,6 +64,7 @@
 //! - [`Locker`], [`Acquire`], [`Guard`], [`SectionError`]: ergonomics over any strategy.
 //! - [`open`], [`open_on_thread`], [`Url`]: from a URL to a strategy; the only module that names
 //!   every implementation.
+//! - `blocking` (feature `blocking`): the same locks for programs without tokio.
 //! - [`strategies`]: the trait, its contract and the strategies. [`channels`]: frames between
 //!   the members of a group.
 //! - [`operator`]: listing and force-unlock, by [`Locker::operator`].
@@ -72,10 +73,13 @@
 //! [`Gaggle`](strategies::Gaggle) and [`Raft`](strategies::Raft); `tcp` adds their channel over
 //! TCP, and `raft`; `tls` adds TLS. Without features there are [`Local`](strategies::Local) and
 //! [`Noop`](strategies::Noop), and none of their dependencies. `metrics` counts grants, losses and
-//! connections for the crate `metrics`. The conformance suite is the feature `testing` of
-//! `gaggle-strategies`. The command line is the package `gaggle-cli`.
+//! connections for the crate `metrics`; `blocking` adds the module of that name. The conformance
+//! suite is the feature `testing` of `gaggle-strategies`. The command line is the package
+//! `gaggle-cli`.
 
 mod acquire;
+#[cfg(feature = "blocking")]
+pub mod blocking;
 mod guard;
 mod keepalive;
 mod lease;

@@ -12,7 +12,9 @@ use std::{
 };
 
 use fork::{Fork, WEXITSTATUS, WIFEXITED, waitpid};
-use gaggle::{Clock as _, Error, Locker, Nonce, strategies::clock::BootClock};
+use gaggle::{
+    Clock as _, Error, LockOptions, Locker, Nonce, blocking, strategies::clock::BootClock,
+};
 use gaggle_fixtures::{Events, RedisServer, free_port};
 use tokio::{
     runtime::{Builder, Runtime},
@@ -191,4 +193,43 @@ fn member_of_another_process_does_nothing() {
         }
     });
     assert_eq!(events.with("connection down"), [""; 0], "the child used a connection");
+}
+
+/// Handles with their own threads, which the child does not have. A call that waited for such a
+/// thread would not end.
+#[test]
+fn own_thread_of_another_process_does_nothing() {
+    let (events, _recording) = Events::of_thread();
+    let server = RedisServer::start();
+    let parent = process::id();
+    let lockers = ["local:".into(), server.url()].map(|url| blocking::open(&url).unwrap());
+    let guards = lockers.each_ref().map(|locker| {
+        let request = locker.lock_with("k", LockOptions::default());
+        request.auto_extend(Duration::from_secs(3_600)).wait().unwrap()
+    });
+    let said = format!("opened by process {parent} before a fork");
+    let says_so =
+        |error: Error| matches!(error, Error::Failed { .. }) && error.to_string().contains(&said);
+    let child = match fork::fork().unwrap() {
+        Fork::Parent(child) => child,
+        Fork::Child => end(|| {
+            let mut all = true;
+            for (locker, guard) in lockers.iter().zip(guards) {
+                all &= !guard.is_valid() && says_so(guard.unlock().unwrap_err());
+                all &= says_so(locker.lock("k").unwrap_err());
+                all &= says_so(locker.inspect("k").unwrap_err());
+                all &= says_so(locker.close().unwrap_err());
+                all &= says_so(runtime().block_on(locker.as_async().lock("k")).unwrap_err());
+            }
+            drop(lockers);
+            if all { OK } else { FAILED }
+        }),
+    };
+    assert_eq!(result(child), OK);
+    for (locker, guard) in lockers.iter().zip(guards) {
+        assert!(guard.is_valid());
+        guard.unlock().unwrap();
+        locker.lock("k").unwrap().unlock().unwrap();
+    }
+    assert_eq!(events.with("redis"), [""; 0], "the child used the connection");
 }
