@@ -129,6 +129,36 @@ fn axum_service_serves_and_shuts_down() {
     assert_eq!(run("axum_service"), ["8 requests, the value is 8"]);
 }
 
+#[test]
+fn blocking_work_keeps_its_lock() {
+    let server = RedisServer::start();
+    for url in ["local:", &server.url()] {
+        let lines = output(Command::new(path("blocking")).arg(url));
+        let token = last_number(&lines[0]);
+        let page = |page: u32| format!("page {page}, token {token}");
+        assert_eq!(lines, [page(1), page(2), page(3), "3 pages".into()]);
+    }
+}
+
+#[test]
+fn reentrant_lock_counts_until_its_loss() {
+    let expected = [
+        "locked 1 times",
+        "locked 2 times",
+        "the longer lease counts: true",
+        "another task: false",
+        "1 left",
+        "another task: false",
+        "0 left",
+        "locked 1 times",
+        "locked 2 times",
+        "after the loss: the lease expired before this call, another acquisition may hold the key",
+        "after the loss: the lock was lost before this call, another acquisition may hold the key",
+        "locked 1 times",
+    ];
+    assert_eq!(run("reentrant"), expected);
+}
+
 /// A free key, a queue with a publication, and a lock that another process extends.
 #[test]
 fn documented_acl_line_is_sufficient() {
