@@ -41,6 +41,8 @@ mod faults;
 mod heal;
 mod hostile;
 mod invariants;
+#[cfg(test)]
+mod jgroups;
 mod life;
 mod machine;
 mod network;

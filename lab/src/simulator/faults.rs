@@ -114,7 +114,7 @@ impl World {
         self.schedule(now + long, Event::Resume { slot, run });
     }
 
-    fn leave(&mut self, slot: usize) {
+    pub(super) fn leave(&mut self, slot: usize) {
         let Some(process) = &mut self.slots[slot].process else { return };
         if process.closing || process.paused_until.is_some() {
             return;

@@ -53,7 +53,7 @@ impl Attacker {
 pub fn attack(data: &[u8]) -> Hostilities {
     let mut data = Data(data);
     let members = [3, 3, 2, 1][data.below(4)];
-    let mut world = World::new(calm(members), false);
+    let mut world = World::new(calm(0, members), false);
     world.attacker = Some(Attacker::default());
     assert!(world.run_until(FORMED_BY, World::is_settled), "no group has formed");
     let mut done = Hostilities::default();
@@ -72,8 +72,8 @@ pub fn attack(data: &[u8]) -> Hostilities {
 }
 
 /// A plan without faults and without clients.
-fn calm(members: usize) -> Plan {
-    let mut plan = Plan::generate(0, Clocks::WithinBound);
+pub(super) fn calm(seed: u64, members: usize) -> Plan {
+    let mut plan = Plan::generate(seed, Clocks::WithinBound);
     (plan.members, plan.clients, plan.drifts) = (members, 0, false);
     plan.faults = FaultPlan::default();
     plan.network = NetworkPlan { delay: (MS, MS), in_order: true, ..NetworkPlan::default() };
