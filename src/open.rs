@@ -3,9 +3,11 @@
 //! Only this module documents the URLs and names every strategy and channel.
 
 mod error;
+#[cfg(feature = "http")]
+mod http;
 #[cfg(feature = "raft")]
 mod member;
-#[cfg(any(feature = "redis", feature = "raft"))]
+#[cfg(any(feature = "http", feature = "redis", feature = "raft"))]
 mod options;
 #[cfg(feature = "redis")]
 mod redis;
@@ -35,6 +37,9 @@ const DURATION_BYTES_MAX: usize = 20;
 /// | `redis+cluster://[[user]:password@]h1:7000,h2:7000,…` | [`Redis`] in a Redis Cluster |
 /// | `rediss+cluster://…` | the same over TLS |
 /// | `redis+unix:///path/of/socket` | [`Redis`] over a Unix socket |
+/// | `http://[:TOKEN@]host[:port][,host…]` | [`Http`]: the nodes of a `gaggle serve` |
+/// | `https://…` | the same over TLS, with the feature `tls` |
+/// | `http+unix:///path/of/socket` | the same on a Unix socket |
 /// | `gaggle+memory://cluster` | [`Gaggle`] over a hub that all URLs of the cluster share |
 /// | `gaggle+redis://[[user]:password@]host[:port][/db]` | [`Gaggle`] over the pub/sub of a Redis |
 /// | `gaggle+tcp://address:port` | [`Gaggle`] over TCP, listening on an IP address or `localhost` |
@@ -46,6 +51,7 @@ const DURATION_BYTES_MAX: usize = 20;
 /// [`Noop`]: gaggle_strategies::Noop
 /// [`Redis`]: gaggle_strategies::Redis
 /// [`Gaggle`]: gaggle_strategies::Gaggle
+/// [`Http`]: gaggle_strategies::Http
 /// [`Raft`]: gaggle_strategies::Raft
 ///
 /// Options follow a question mark, as in `?name=a&members=a,b,c`, each once, with `%`-escapes for
@@ -63,6 +69,14 @@ const DURATION_BYTES_MAX: usize = 20;
 /// | `namespace` | `gaggle` | first part of every key; namespaces are independent |
 /// | `allow_eviction` | `false` | `true` accepts a Redis that may evict keys, and locks with them |
 /// | `replicas` | none | how many replicas must have a grant before it is reported, 1 to 100 |
+/// | `request_timeout` | `1s` | how long unlock, extend and `try_now` wait for a reply |
+///
+/// Options of `http:`, `https:` and `http+unix:`
+///
+/// | option | default | meaning |
+/// |---|---|---|
+/// | `token_file` | none | file with the token, if it is not the password of the URL |
+/// | `tls_ca`, `tls_cert`, `tls_key`, `tls_name` | as of `rediss` | `https` only |
 /// | `request_timeout` | `1s` | how long unlock, extend and `try_now` wait for a reply |
 ///
 /// Options of `gaggle+…:` and `raft+…:`

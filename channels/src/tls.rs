@@ -102,6 +102,13 @@ impl TlsClient {
         Ok(Self { config: Arc::new(config), expected })
     }
 
+    /// Negotiates this protocol (ALPN, RFC 7301), as `h2`. By default none is negotiated.
+    #[must_use]
+    pub fn alpn(mut self, protocol: &str) -> Self {
+        Arc::make_mut(&mut self.config).alpn_protocols = vec![protocol.into()];
+        self
+    }
+
     /// Shakes hands as a client. The certificate of the other side must be valid for `name`, a DNS
     /// name or an IP address.
     ///

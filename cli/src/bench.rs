@@ -124,9 +124,10 @@ async fn run_rounds(
     progress: &Progress,
     rows: &mut Vec<Row>,
 ) -> Result<(), Failure> {
-    if let Some(setup) = plan.setups.iter().find(|setup| setup.strategy == StrategyName::Redis) {
+    let has_server = |it: &&Setup| matches!(it.strategy, StrategyName::Redis | StrategyName::Http);
+    for setup in plan.setups.iter().filter(has_server) {
         // An unreachable server is reported at once, not after the other setups.
-        check_redis(plan, *setup).await.map_err(|failure| failure.during(&setup.to_string()))?;
+        check_server(plan, *setup).await.map_err(|failure| failure.during(&setup.to_string()))?;
     }
     for round in 0..plan.rounds {
         if let Some(workload) = &plan.baseline {
@@ -151,9 +152,9 @@ async fn run_rounds(
     Ok(())
 }
 
-/// Checks that the Redis of `--redis` can be locked in.
-async fn check_redis(plan: &Plan<'_>, setup: Setup) -> Result<(), Failure> {
-    let cluster = cluster::members(setup, 1, plan.args.redis.as_ref(), "")?;
+/// Checks that the server of `--redis` or `--http` can be locked in.
+async fn check_server(plan: &Plan<'_>, setup: Setup) -> Result<(), Failure> {
+    let cluster = cluster::members(setup, 1, plan.args.servers(), "")?;
     Member::open(&cluster.urls[0], plan.longest_section(), None).await?.close().await;
     Ok(())
 }

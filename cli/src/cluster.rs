@@ -16,7 +16,7 @@ use humantime::format_duration;
 use self::secret::Secret;
 use crate::{
     failure::{BUILT_WITHOUT_TLS, Failure},
-    redis_url,
+    server_url::{self, HTTP, REDIS},
 };
 
 /// A strategy, as the command line names it.
@@ -26,6 +26,8 @@ pub(crate) enum StrategyName {
     Local,
     /// A single Redis server.
     Redis,
+    /// A `gaggle serve`.
+    Http,
     /// A replicated log of compare-and-set entries.
     Raft,
     /// A replicated log with a queue.
@@ -60,6 +62,10 @@ pub(super) struct Setup {
 #[derive(Clone)]
 pub(super) struct RedisUrl(Result<Url, String>);
 
+/// The URL of `--http`, or the problem with it, as of `--redis`.
+#[derive(Clone)]
+pub(super) struct HttpUrl(Result<Url, String>);
+
 /// The members of a run.
 pub(super) struct Cluster {
     /// The URL of each.
@@ -74,9 +80,15 @@ impl StrategyName {
     }
 }
 
+impl HttpUrl {
+    pub(super) fn parse(text: &str) -> Result<Self, Infallible> {
+        Ok(Self(server_url::parse(text.trim(), &[HTTP])))
+    }
+}
+
 impl RedisUrl {
     pub(super) fn parse(text: &str) -> Result<Self, Infallible> {
-        Ok(Self(redis_url::parse(text.trim())))
+        Ok(Self(server_url::parse(text.trim(), &[REDIS])))
     }
 
     /// Whether it is one Redis over TCP, without TLS: the channel and the counter of `increment`
@@ -120,9 +132,17 @@ pub(super) fn name(value: impl ValueEnum) -> String {
     value.get_name().to_owned()
 }
 
-/// The strategy of a command that names none: the Redis that is given, else a group.
-pub(super) fn default_strategy(redis: Option<&RedisUrl>, names_channel: bool) -> StrategyName {
-    if redis.is_some() && !names_channel { StrategyName::Redis } else { StrategyName::Gaggle }
+/// The strategy of a command that names none: the server that is given, else a group.
+pub(super) fn default_strategy(
+    (redis, http): (Option<&RedisUrl>, Option<&HttpUrl>),
+    names_channel: bool,
+) -> StrategyName {
+    match (redis, http) {
+        _ if names_channel => StrategyName::Gaggle,
+        (Some(_), _) => StrategyName::Redis,
+        (_, Some(_)) => StrategyName::Http,
+        _ => StrategyName::Gaggle,
+    }
 }
 
 /// The values without repetitions, in the order of the first occurrences.
@@ -143,6 +163,7 @@ pub(super) struct Selection<'a> {
     /// Whether `--channel` was given, rather than a default taken.
     pub(super) names_channel: bool,
     pub(super) redis: Option<&'a RedisUrl>,
+    pub(super) http: Option<&'a HttpUrl>,
     /// Whether the Redis also keeps a counter.
     pub(super) counts: bool,
     pub(super) processes: bool,
@@ -153,6 +174,9 @@ impl Selection<'_> {
     pub(super) fn check(&self) -> Result<(), Failure> {
         if let Some(Err(problem)) = self.redis.map(|redis| &redis.0) {
             return Err(Failure::new(format!("--redis (or GAGGLE_REDIS): {problem}")));
+        }
+        if let Some(HttpUrl(Err(problem))) = self.http {
+            return Err(Failure::new(format!("--http (or GAGGLE_HTTP): {problem}")));
         }
         let has_group = self.strategies.iter().any(|strategy| strategy.has_channel());
         let over = |channel| has_group && self.channels.contains(&channel);
@@ -166,6 +190,8 @@ impl Selection<'_> {
              --redis redis://127.0.0.1:6379/0"
         } else if needs_redis && self.redis.is_none() {
             "the strategy or channel redis needs --redis redis://127.0.0.1:6379/0"
+        } else if self.strategies.contains(&StrategyName::Http) && self.http.is_none() {
+            "the strategy http needs --http http://127.0.0.1:7080"
         } else if self.names_channel && !has_group {
             "--channel is only for the strategies raft and gaggle: add --strategy gaggle"
         } else if self.processes && self.strategies.contains(&StrategyName::Local) {
@@ -183,7 +209,7 @@ impl Selection<'_> {
 pub(super) fn members(
     setup: Setup,
     members: u32,
-    redis: Option<&RedisUrl>,
+    (redis, http): (Option<&RedisUrl>, Option<&HttpUrl>),
     run: &str,
 ) -> Result<Cluster, Failure> {
     let redis = || redis.expect("`Selection::check` has passed");
@@ -197,6 +223,11 @@ pub(super) fn members(
     let urls = match setup.strategy {
         StrategyName::Local | StrategyName::Noop => same(format!("{family}:")),
         StrategyName::Redis => same(redis().url().with_password().to_owned()),
+        StrategyName::Http => {
+            let HttpUrl(url) = http.expect("`Selection::check` has passed");
+            let url = url.as_ref().expect("`Selection::check` has passed");
+            same(url.with_password().to_owned())
+        }
         StrategyName::Raft | StrategyName::Gaggle => match setup.channel() {
             ChannelName::Memory => {
                 let url = |name| format!("{family}+memory://{run}?name={name}&members={members}");

@@ -227,10 +227,10 @@ fn reason(given: &str) -> Result<String, Failure> {
 }
 
 fn operator(locker: &Locker) -> &dyn Operator {
-    locker.operator().expect("every URL that is not refused is of a Redis, which has one")
+    locker.operator().expect("a Redis and a `gaggle serve` have one")
 }
 
-/// Opens the Redis, runs a command on it, and closes it.
+/// Opens the lock server, runs a command on it, and closes it.
 fn run(
     server: &UrlArgs,
     command: impl AsyncFnOnce(&Locker) -> Result<ExitCode, Failure>,

@@ -22,7 +22,14 @@ pub(crate) use self::{
     claim::{Claim, Phase, Status},
     commands::{Standing, invalid_status},
 };
-use crate::{access::Caller, id::ClaimId, options::Options, problem::Problem, request::Create};
+use crate::{
+    access::Caller,
+    id::ClaimId,
+    options::Options,
+    owner::{process_of, token_of},
+    problem::Problem,
+    request::Create,
+};
 
 /// How long a final claim is remembered, and how many are.
 const CLAIM_MEMORY: Duration = Duration::from_secs(600);
@@ -82,6 +89,12 @@ impl Registry {
         self.ended.push_back((now, claim.clone()));
         self.note_loss(claim);
         self.report();
+    }
+
+    /// Notes a claim that ended before it was made here.
+    fn add_ended(&mut self, now: Instant, claim: &Arc<Claim>) {
+        self.claims.insert(claim.id.nonce, claim.clone());
+        self.ended.push_back((now, claim.clone()));
     }
 
     /// Forgets final claims that are old, or too many.
@@ -145,7 +158,7 @@ impl Claims {
             // Another server may have made this claim active.
             let holder = self.mutex.inspect(&id.key).await?;
             let holder = holder.filter(|it| it.nonce == nonce);
-            if holder.is_some_and(|it| owner_of(&it) != &*caller.name) {
+            if holder.is_some_and(|it| token_of(&it.owner) != &*caller.name) {
                 return Err(other());
             }
         }
@@ -153,7 +166,8 @@ impl Claims {
         if let Some(known) = registry.claims.get(&nonce) {
             let is_same = known.id == id
                 && known.owner == caller.name
-                && (known.ttl, known.waiting_ttl) == (request.ttl, request.waiting_ttl);
+                && (matches!(known.phase(), Phase::Ended(_))
+                    || (known.ttl, known.waiting_ttl) == (request.ttl, request.waiting_ttl));
             return if is_same { Ok(known.clone()) } else { Err(other()) };
         }
         let Options { waiting_max, claims_per_token, .. } = self.options;
@@ -164,7 +178,8 @@ impl Claims {
             return Err(Problem::limit("claims of this token", claims_per_token));
         }
         let (owner, ttls) = (caller.name.clone(), (request.ttl, request.waiting_ttl));
-        let claim = Arc::new(Claim::new(id, owner, ttls, request.user_data, self.stamp()));
+        let data = (request.user_data, request.process);
+        let claim = Arc::new(Claim::new(id, owner, ttls, data, self.stamp()));
         registry.add(&claim);
         drop(registry);
         tokio::spawn(self.clone().acquire(claim.clone()));
@@ -187,7 +202,7 @@ impl Claims {
             known => known,
         };
         match self.look(id).await? {
-            Some(holder) if caller.may_see(owner_of(&holder)) => {
+            Some(holder) if caller.may_see(token_of(&holder.owner)) => {
                 let claim = Arc::new(self.of_holder(id, &holder));
                 let mut registry = self.registry();
                 // Another request may have found it meanwhile.
@@ -200,6 +215,44 @@ impl Claims {
             }
             Some(_) => Err(Problem::not_found()),
             None => known.ok_or_else(Problem::not_found),
+        }
+    }
+
+    /// Ends a claim that this server does not know: it may wait by another one, or its `POST` may
+    /// arrive later. Only its client knows the nonce of a claim that is not active.
+    pub(crate) async fn withdraw_unknown(
+        &self,
+        id: ClaimId,
+        caller: &Caller,
+        status: Status,
+    ) -> Result<(), Problem> {
+        let holder = self.mutex.inspect(&id.key).await?;
+        let is_its = |holder: &Inspection| caller.may_see(token_of(&holder.owner));
+        if holder.is_some_and(|holder| holder.nonce == id.nonce && !is_its(&holder)) {
+            return Err(Problem::not_found());
+        }
+        let now = self.stamp();
+        let known = {
+            let mut registry = self.registry();
+            registry.forget(now.at);
+            let known = registry.claims.get(&id.nonce).cloned();
+            if known.is_none() {
+                let (owner, ttls) = (caller.name.clone(), (Duration::ZERO, Duration::ZERO));
+                let claim = Claim::new(id.clone(), owner, ttls, (Value::Null, None), now);
+                claim.end(status, now);
+                registry.add_ended(now.at, &Arc::new(claim));
+            }
+            known
+        };
+        match known {
+            Some(known) if known.id == id && caller.may_see(&known.owner) => {
+                self.finish(&known, caller, status).await.map(drop)
+            }
+            Some(_) => Err(Problem::not_found()),
+            None => {
+                let lock = Lock::new(id.key, id.nonce, 0, None);
+                self.mutex.unlock(&lock).await.map_err(|_| Problem::not_found())
+            }
         }
     }
 
@@ -227,7 +280,8 @@ impl Claims {
             wall: now.wall - holder.held_for.as_secs_f64(),
         };
         let ttls = (holder.held_for + holder.remaining, Duration::ZERO);
-        let claim = Claim::new(id.clone(), owner_of(holder).into(), ttls, Value::Null, made);
+        let data = (Value::Null, Some(process_of(&holder.owner)));
+        let claim = Claim::new(id.clone(), token_of(&holder.owner).into(), ttls, data, made);
         claim.granted(Lock::new(id.key.clone(), id.nonce, holder.fencing_token, None));
         claim.activate(made);
         claim
@@ -268,9 +322,4 @@ impl Claims {
         drop(registry);
         over.iter().for_each(|claim| self.end(claim, Status::Expired));
     }
-}
-
-/// The name of the token that made a claim.
-pub(crate) fn owner_of(holder: &Inspection) -> &str {
-    holder.owner.label.as_deref().unwrap_or_default()
 }

@@ -14,6 +14,7 @@ mod id;
 mod listen;
 mod log;
 mod options;
+mod owner;
 mod problem;
 mod readiness;
 mod request;

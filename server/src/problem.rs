@@ -38,6 +38,10 @@ impl Problem {
         Self::new(StatusCode::NOT_FOUND, "no-claim", "No claim found")
     }
 
+    pub(crate) fn is_not_found(&self) -> bool {
+        self.status == StatusCode::NOT_FOUND
+    }
+
     /// The server does not serve now.
     pub(crate) fn unavailable(code: &'static str, message: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, code, message).retry()
@@ -51,7 +55,12 @@ impl Problem {
     /// A limit is reached.
     pub(crate) fn limit(what: &str, limit: usize) -> Self {
         let message = format!("the limit of {limit} {what} is reached");
-        Self::new(StatusCode::TOO_MANY_REQUESTS, "limit", message).retry()
+        Self::new(StatusCode::TOO_MANY_REQUESTS, "limit", message).retry().with("limit", limit)
+    }
+
+    /// Another claim holds the key.
+    pub(crate) fn locked(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::CONFLICT, "locked", message).retry()
     }
 
     /// The code and the message, as a part of another document.
@@ -86,9 +95,12 @@ impl From<Error> for Problem {
     fn from(error: Error) -> Self {
         let message = error.to_string();
         match error {
-            Error::Limit { .. } => {
-                Self::new(StatusCode::TOO_MANY_REQUESTS, "limit", message).retry()
+            Error::Limit { limit, .. } => {
+                Self::new(StatusCode::TOO_MANY_REQUESTS, "limit", message)
+                    .retry()
+                    .with("limit", limit)
             }
+            Error::Held(_) => Self::locked(message),
             Error::Unavailable { kind: UnavailableKind::NoQuorum, .. } => {
                 Self::unavailable("no-quorum", message)
             }

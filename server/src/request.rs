@@ -7,7 +7,7 @@ use axum::{
     http::{HeaderMap, StatusCode, header},
 };
 use gaggle::{
-    Nonce,
+    Nonce, Owner,
     strategies::limits::{DURATION_MAX, KEY_BYTES_MAX},
 };
 use serde_json::{Map, Value};
@@ -37,8 +37,11 @@ const LIMIT_MAX: usize = 1_000;
 pub(crate) struct Create {
     pub(crate) resource: String,
     pub(crate) ttl: Duration,
+    /// Zero if the claim does not wait.
     pub(crate) waiting_ttl: Duration,
     pub(crate) user_data: Value,
+    /// The process that an inspection shows.
+    pub(crate) process: Option<Owner>,
 }
 
 /// `PATCH /v1/claims/ID/`.
@@ -117,18 +120,26 @@ impl Create {
         };
         let ttl = reasons.check("ttl", ttl);
         let waiting_ttl = object.remove("waiting_ttl").filter(|value| !value.is_null());
-        let waiting_ttl = waiting_ttl.map(|value| seconds(&value, DURATION_MAX)).transpose();
+        let waiting_ttl = waiting_ttl.map(|value| match value.as_f64() {
+            Some(0.0) => Ok(Duration::ZERO),
+            _ => seconds(&value, DURATION_MAX).map_err(|expected| format!("{expected}, or 0")),
+        });
+        let waiting_ttl = waiting_ttl.transpose();
         let waiting_ttl = reasons.check("waiting_ttl", waiting_ttl).flatten();
         let user_data = object.remove("user_data").unwrap_or_default();
         if user_data.to_string().len() > USER_DATA_BYTES_MAX {
             let expected = format!("expected at most {USER_DATA_BYTES_MAX} bytes of JSON");
             reasons.add("user_data", expected);
         }
+        let process = object.remove("process").filter(|value| !value.is_null());
+        let process = process.map(serde_json::from_value).transpose();
+        let expected = |_| "expected an object of host, pid and label".to_owned();
+        let process = reasons.check("process", process.map_err(expected)).flatten();
         object.keys().for_each(|name| reasons.add(name, "unknown parameter"));
         reasons.finish()?;
         let (resource, ttl) = resource.zip(ttl).expect("no reason was added");
         let waiting_ttl = waiting_ttl.unwrap_or_else(|| ttl.max(WAITING_TTL));
-        Ok(Self { resource, ttl, waiting_ttl, user_data })
+        Ok(Self { resource, ttl, waiting_ttl, user_data, process })
     }
 }
 
@@ -199,6 +210,9 @@ pub(crate) fn preferred_wait(headers: &HeaderMap) -> Duration {
 #[derive(Debug)]
 pub(crate) struct Filters {
     pub(crate) resource: Option<String>,
+    pub(crate) prefix: String,
+    /// The page of held keys that begins here, in the order of the granting side.
+    pub(crate) cursor: Option<String>,
     pub(crate) status: Option<Status>,
     /// The member of a claim, its least value and its greatest.
     pub(crate) ranges: Vec<(&'static str, f64, f64)>,
@@ -210,12 +224,22 @@ const RANGES: [&str; 4] = ["ttl", "active_duration", "waiting_duration", "create
 
 impl Filters {
     pub(crate) fn parse(query: &str) -> Result<Self, Problem> {
-        let mut filters =
-            Self { resource: None, status: None, ranges: Vec::new(), limit: LIMIT, offset: 0 };
+        let mut filters = Self {
+            resource: None,
+            prefix: String::new(),
+            cursor: None,
+            status: None,
+            ranges: Vec::new(),
+            limit: LIMIT,
+            offset: 0,
+        };
         let mut reasons = Reasons::default();
         for (name, value) in url::form_urlencoded::parse(query.as_bytes()) {
             let set = filters.set(&name, &value);
             reasons.check(&name, set);
+        }
+        if filters.cursor.is_some() && filters.status != Some(Status::Active) {
+            reasons.add("cursor", "expected the filter status=active");
         }
         reasons.finish()?;
         Ok(filters)
@@ -232,6 +256,8 @@ impl Filters {
         };
         match name {
             "resource" => self.resource = Some(value.into()),
+            "prefix" => self.prefix = value.into(),
+            "cursor" => self.cursor = Some(value.into()),
             "status" => {
                 let status = Status::parse(value).ok_or("expected the status of a claim")?;
                 self.status = Some(status);
@@ -259,6 +285,7 @@ impl Filters {
             wanted.is_none_or(|wanted| claim[name].as_str() == Some(wanted))
         };
         is_of("resource", self.resource.as_deref())
+            && claim["resource"].as_str().is_some_and(|key| key.starts_with(&self.prefix))
             && is_of("status", self.status.map(Status::word))
             && self.ranges.iter().all(|(member, least, most)| {
                 claim[*member].as_f64().is_some_and(|value| *least <= value && value <= *most)
@@ -293,7 +320,8 @@ mod tests {
     #[test]
     fn range_excludes_a_claim_without_its_member() {
         let filters = Filters::parse("minimum_ttl=1&maximum_ttl=2&status=active").unwrap();
-        let claim = |ttl: Value| serde_json::json!({ "ttl": ttl, "status": "active" });
+        let claim =
+            |ttl: Value| serde_json::json!({ "ttl": ttl, "status": "active", "resource": "k" });
         assert!([1.0, 2.0].iter().all(|ttl| filters.admits(&claim((*ttl).into()))));
         assert!(![0.9, 2.1].iter().any(|ttl| filters.admits(&claim((*ttl).into()))));
         assert!(!filters.admits(&claim(Value::Null)));

@@ -4,8 +4,11 @@ use std::{io, sync::Arc, time::Duration};
 
 use axum::{Router, body::Body, http::Request};
 use futures_util::future::join_all;
-use hyper::{body::Incoming, server::conn::http1, service::service_fn};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper::{body::Incoming, service::service_fn};
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+    server::conn::auto,
+};
 use tokio::{
     sync::Semaphore,
     time::{sleep, timeout},
@@ -17,15 +20,15 @@ use crate::{
     Service,
     listen::{Accepted, Listener},
     service::Scheme,
-    timed_stream::TimedStream,
+    timed_stream::{IDLE_TIMEOUT, TimedStream},
 };
 
 /// How many connections a server has; further ones wait.
 const CONNECTIONS_MAX: usize = 10_000;
 /// The longest head of a request.
-const HEAD_BYTES_MAX: usize = 16 << 10;
-/// How long a connection may be idle.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+const HEAD_BYTES_MAX: u32 = 16 << 10;
+/// How many requests of an HTTP/2 connection may be open.
+const STREAMS_MAX: u32 = 1_024;
 /// How long the handshake of TLS may take.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long open requests may take once the server ends.
@@ -105,7 +108,7 @@ impl Connect {
             timeout(HANDSHAKE_TIMEOUT, accepted.handshake()).await.map_err(|_| slow())??;
         let (stream, requests) = TimedStream::new(stream);
         let respond = service_fn(move |request: Request<Incoming>| {
-            let in_request = requests.begin();
+            let in_request = requests.begin(request.version());
             let mut request = request.map(Body::new);
             request.extensions_mut().insert(scheme);
             let response = self.router.clone().call(request);
@@ -115,16 +118,18 @@ impl Connect {
                 response
             }
         });
-        let connection = http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(IDLE_TIMEOUT)
-            .max_header_size(HEAD_BYTES_MAX)
-            .serve_connection(TokioIo::new(stream), respond);
+        let mut server = auto::Builder::new(TokioExecutor::new());
+        // A head that fills the buffer is too large.
+        server.http1().timer(TokioTimer::new()).header_read_timeout(IDLE_TIMEOUT);
+        server.http1().max_buf_size(HEAD_BYTES_MAX as usize);
+        server.http2().timer(TokioTimer::new()).max_concurrent_streams(STREAMS_MAX);
+        server.http2().max_header_list_size(HEAD_BYTES_MAX);
+        let connection = server.serve_connection(TokioIo::new(stream), respond);
         let mut connection = std::pin::pin!(connection);
         tokio::select! {
-            ended = &mut connection => return Ok(ended?),
+            ended = &mut connection => return ended,
             () = self.ending.cancelled() => connection.as_mut().graceful_shutdown(),
         }
-        Ok(connection.await?)
+        connection.await
     }
 }

@@ -14,6 +14,7 @@ use gaggle::{Error, Locker, Order};
 use metrics_exporter_prometheus::PrometheusHandle;
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
+use url::form_urlencoded;
 
 use crate::{
     access::{Access, Caller},
@@ -21,6 +22,7 @@ use crate::{
     id::ClaimId,
     log,
     options::Options,
+    owner::process_of,
     problem::{self, Problem},
     readiness::{self, Readiness},
     request::{Create, Filters, GRANT_GRACE, Update, idempotency_key, object, preferred_wait},
@@ -28,6 +30,13 @@ use crate::{
 };
 
 const PREFIX: &str = "/v1/claims/";
+/// The name of the API in the response at `/v1/`.
+const API: &str = "gaggle-claims";
+/// The header of a `PATCH` to a final status: the token of the lock that it freed, or 0. Without it
+/// the claim had this status before.
+const FENCING_TOKEN: &str = "fencing-token";
+/// The header with the cursor of the next page of a list.
+const NEXT_CURSOR: &str = "next-cursor";
 
 /// Claims over HTTP, over the strategy of a [`Locker`]. Cloning is cheap; clones share the claims.
 ///
@@ -98,6 +107,8 @@ impl Service {
         let list = get(list_claims).post(create_claim);
         let claim = get(read_claim).patch(update_claim).put(update_claim);
         let guarded = Router::new()
+            .route("/v1", get(describe))
+            .route("/v1/", get(describe))
             .route("/v1/claims", list.clone())
             .route(PREFIX, list)
             .route("/v1/claims/{id}", claim.clone())
@@ -194,6 +205,8 @@ struct Base(String);
 impl Base {
     fn of(request: &Request) -> Self {
         let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
+        // HTTP/2 has the host in the URI.
+        let host = host.or_else(|| request.uri().authority().map(|host| host.as_str()));
         let scheme = request.extensions().get::<Scheme>();
         Self(match scheme.zip(host) {
             Some((Scheme(scheme), host)) => format!("{scheme}://{host}"),
@@ -294,9 +307,15 @@ async fn list_claims(
 ) -> Result<Response, Problem> {
     let base = Base::of(&request);
     let filters = Filters::parse(request.uri().query().unwrap_or_default())?;
-    let claims = state.claims.list(&caller, &filters).await?;
+    let (claims, next) = state.claims.list(&caller, &filters).await?;
     let claims = claims.into_iter().map(|claim| base.view(claim)).collect();
-    Ok(problem::json(StatusCode::OK, &Value::Array(claims)))
+    let mut response = problem::json(StatusCode::OK, &Value::Array(claims));
+    if let Some(next) = next {
+        let next = form_urlencoded::byte_serialize(next.as_str().as_bytes()).collect::<String>();
+        let next = HeaderValue::from_str(&next).expect("it is percent-encoded");
+        response.headers_mut().insert(NEXT_CURSOR, next);
+    }
+    Ok(response)
 }
 
 async fn read_claim(
@@ -319,10 +338,19 @@ async fn update_claim(
     let claims = &state.claims;
     let base = Base::of(&request);
     let id = id_of(&request)?;
-    let claim = state.claims.find(&id, &caller).await?;
     let (head, body) = request.into_parts();
-    let received = claims.clock.now();
     let update = Update::parse(object(&head.headers, body).await?, claims.options.max_ttl)?;
+    let received = claims.clock.now();
+    let claim = match (claims.find(&id, &caller).await, &update) {
+        (Ok(claim), _) => claim,
+        (Err(problem), Update::Status(status @ (Status::Aborted | Status::Withdrawn)))
+            if problem.is_not_found() =>
+        {
+            claims.withdraw_unknown(id, &caller, *status).await?;
+            return Ok(StatusCode::NO_CONTENT.into_response());
+        }
+        (Err(problem), _) => return Err(problem),
+    };
     match update {
         Update::Ttl(ttl) => claims.extend(&claim, ttl).await?,
         Update::Status(Status::Active) => {
@@ -334,8 +362,12 @@ async fn update_claim(
             }
         }
         Update::Status(status) => {
-            claims.finish(&claim, &caller, status).await?;
-            return Ok(StatusCode::NO_CONTENT.into_response());
+            let freed = claims.finish(&claim, &caller, status).await?;
+            let mut response = StatusCode::NO_CONTENT.into_response();
+            if let Some(token) = freed {
+                response.headers_mut().insert(FENCING_TOKEN, token.into());
+            }
+            return Ok(response);
         }
     }
     Ok(view(&state, &base, &claim, StatusCode::OK, received))
@@ -350,12 +382,17 @@ fn id_of(request: &Request) -> Result<ClaimId, Problem> {
 /// The claim waits for this holder.
 fn conflict(claim: &Claim, holder: &gaggle::Inspection) -> Problem {
     let active = ClaimId { nonce: holder.nonce, key: claim.id.key.clone() };
-    let message = format!("Resource is locked by another claim, of {}", holder.owner);
-    Problem::new(StatusCode::CONFLICT, "locked", message)
-        .retry()
+    let process = process_of(&holder.owner);
+    Problem::locked(format!("Resource is locked by another claim, of {process}"))
         .with("claim_id", claim.id.to_string())
         .with("active_claim_id", active.to_string())
         .with("waiters", holder.waiters)
+}
+
+async fn describe(State(state): State<Arc<ServiceState>>) -> Response {
+    let max_ttl = state.claims.options.max_ttl.as_secs_f64();
+    let version = env!("CARGO_PKG_VERSION");
+    problem::json(StatusCode::OK, &json!({ "api": API, "version": version, "max_ttl": max_ttl }))
 }
 
 async fn ready(State(state): State<Arc<ServiceState>>) -> Response {

@@ -17,8 +17,9 @@ use serde_json::{Value, json};
 
 use crate::{
     access::Caller,
-    claims::{Claims, owner_of},
+    claims::Claims,
     id::ClaimId,
+    owner::{process_of, token_of},
     problem::Problem,
     readiness::Readiness,
 };
@@ -65,7 +66,7 @@ pub(crate) async fn status(claims: &Claims, readiness: &Readiness, caller: &Call
         Default::default()
     });
     let nonces: BTreeSet<Nonce> = entries.iter().map(|entry| entry.holder.nonce).collect();
-    entries.retain(|entry| caller.may_see(owner_of(&entry.holder)));
+    entries.retain(|entry| caller.may_see(token_of(&entry.holder.owner)));
     let waiting: u64 = entries.iter().map(|entry| entry.holder.waiters).sum();
     let count = entries.len();
     entries.sort_by_key(|Entry { holder, .. }| Reverse((holder.waiters, holder.held_for)));
@@ -112,7 +113,7 @@ fn key(Entry { key, holder }: &Entry) -> Value {
     json!({
         "id": ClaimId { nonce: holder.nonce, key: key.clone() }.to_string(),
         "resource": &**key,
-        "holder": holder.owner.to_string(),
+        "holder": process_of(&holder.owner).to_string(),
         "held_for": holder.held_for.as_secs_f64(),
         "ttl": holder.remaining.as_secs_f64(),
         "waiters": holder.waiters,

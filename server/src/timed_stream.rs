@@ -5,12 +5,13 @@ use std::{
     pin::Pin,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     task::{Context, Poll, ready},
     time::Duration,
 };
 
+use axum::http::Version;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     time::{Instant, Sleep, sleep_until},
@@ -21,12 +22,17 @@ use tokio::{
 const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a client may read nothing of a response that it was sent.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a connection may be idle.
+pub(crate) const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A stream whose heads and writes are timed. Between requests it may be idle.
+///
+/// The frames of HTTP/2 are not read here. So the time for a head is that of the first request
+/// alone, and the connection ends when no request was open for the idle time.
 pub(crate) struct TimedStream<S> {
     stream: S,
     progress: Arc<Progress>,
-    /// When the head that is being read must be complete.
+    /// When the head that is being read must be complete, or with HTTP/2 the next request begins.
     head_timer: Option<Pin<Box<Sleep>>>,
     /// When the client must have read a part of what waits to be written.
     write_timer: Option<Pin<Box<Sleep>>>,
@@ -36,13 +42,18 @@ pub(crate) struct TimedStream<S> {
 struct Progress {
     /// A head was complete after the last read.
     is_complete: AtomicBool,
-    /// A request has no response yet.
-    in_request: AtomicBool,
+    /// How many requests have no response yet.
+    requests: AtomicUsize,
+    is_http2: AtomicBool,
 }
 
 impl Progress {
     fn in_request(&self) -> bool {
-        self.in_request.load(Ordering::Acquire)
+        self.requests.load(Ordering::Acquire) > 0
+    }
+
+    fn is_http2(&self) -> bool {
+        self.is_http2.load(Ordering::Acquire)
     }
 }
 
@@ -53,16 +64,17 @@ pub(crate) struct Requests(Arc<Progress>);
 pub(crate) struct InRequest(Arc<Progress>);
 
 impl Requests {
-    pub(crate) fn begin(&self) -> InRequest {
+    pub(crate) fn begin(&self, version: Version) -> InRequest {
+        self.0.is_http2.store(version == Version::HTTP_2, Ordering::Release);
         self.0.is_complete.store(true, Ordering::Release);
-        self.0.in_request.store(true, Ordering::Release);
+        self.0.requests.fetch_add(1, Ordering::AcqRel);
         InRequest(self.0.clone())
     }
 }
 
 impl Drop for InRequest {
     fn drop(&mut self) {
-        self.0.in_request.store(false, Ordering::Release);
+        self.0.requests.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -93,9 +105,15 @@ impl<S: AsyncRead + Unpin> AsyncRead for TimedStream<S> {
             let problem = "the head of a request took too long";
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, problem)));
         }
+        if self.progress.is_http2() && !self.progress.in_request() {
+            let timer = self.head_timer.get_or_insert_with(|| timer(IDLE_TIMEOUT));
+            // Registers the waker of a new timer.
+            let _ = timer.as_mut().poll(context);
+        }
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
-        if buffer.filled().len() > before && !self.progress.in_request() {
+        let is_head = !self.progress.is_http2() && !self.progress.in_request();
+        if buffer.filled().len() > before && is_head {
             self.head_timer.get_or_insert_with(|| timer(HEAD_TIMEOUT));
         }
         Poll::Ready(Ok(()))
@@ -183,7 +201,7 @@ mod tests {
         let (mut stream, requests) = TimedStream::new(server);
         client.write_all(b"head").await.unwrap();
         stream.read_exact(&mut [0; 4]).await.unwrap();
-        drop(requests.begin());
+        drop(requests.begin(Version::HTTP_11));
         let idle = tokio::time::timeout(HEAD_TIMEOUT * 5, stream.read_u8()).await;
         assert!(idle.is_err(), "no byte of the next head has come");
         client.write_all(b"h").await.unwrap();
@@ -192,5 +210,40 @@ mod tests {
         let slow = stream.read_u8().await.unwrap_err();
         assert_eq!(slow.kind(), io::ErrorKind::TimedOut);
         assert!(began.elapsed() < HEAD_TIMEOUT + SLACK, "{:?}", began.elapsed());
+    }
+
+    /// Frames such as pings are no requests.
+    #[tokio::test(start_paused = true)]
+    async fn http2_connection_without_a_request_ends() {
+        let (server, mut client) = duplex(64);
+        let (mut stream, requests) = TimedStream::new(server);
+        let (first, second) = (requests.begin(Version::HTTP_2), requests.begin(Version::HTTP_2));
+        // The stream is dropped with its end.
+        let ended = async move {
+            loop {
+                if let Err(error) = stream.read_u8().await {
+                    return error.kind();
+                }
+            }
+        };
+        let pings = async {
+            drop(first);
+            for ping in 0.. {
+                if ping == 100 {
+                    drop(second);
+                    break;
+                }
+                client.write_all(b"p").await.unwrap();
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            let idle_since = Instant::now();
+            while client.write_all(b"p").await.is_ok() {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            idle_since.elapsed()
+        };
+        let (kind, idle) = tokio::join!(ended, pings);
+        assert_eq!(kind, io::ErrorKind::TimedOut);
+        assert!((IDLE_TIMEOUT..IDLE_TIMEOUT + Duration::from_secs(3)).contains(&idle), "{idle:?}");
     }
 }

@@ -122,12 +122,13 @@ async fn each_invalid_parameter_is_named() {
         (json!({ "resource": "k", "ttl": 0.002 }), &["ttl"]),
         (json!({ "resource": "k", "ttl": 1_000_000_000 }), &["ttl"]),
         (json!({ "resource": "k", "ttl": 86_400.1 }), &["ttl"]),
-        (json!({ "resource": "k", "ttl": 1, "waiting_ttl": 0 }), &["waiting_ttl"]),
+        (json!({ "resource": "k", "ttl": 1, "waiting_ttl": 0.001 }), &["waiting_ttl"]),
+        (json!({ "resource": "k", "ttl": 1, "process": "p" }), &["process"]),
         (json!({ "resource": "k", "ttl": 1, "user_data": "d".repeat(4_095) }), &["user_data"]),
         (json!({ "resource": "k", "ttl": 1, "timeout": 1, "x": 2 }), &["timeout", "x"]),
     ] {
         let reply = client.create(body.clone()).await.refused(400, "invalid-parameters");
-        let named = ["resource", "ttl", "waiting_ttl", "user_data", "timeout", "x"];
+        let named = ["resource", "ttl", "waiting_ttl", "process", "user_data", "timeout", "x"];
         let named: Vec<_> = named.into_iter().filter(|it| reply.body[it].is_string()).collect();
         assert_eq!(named, names, "{body}");
     }
@@ -259,7 +260,8 @@ async fn unknown_id_is_not_found() {
         client.set(path, "released").await.refused(404, "no-claim");
     }
     client.get(claim.trim_end_matches('/')).await.is(200);
-    client.get("/v1/").await.refused(404, "no-route");
+    client.get("/v2/").await.refused(404, "no-route");
+    assert_eq!(client.get("/v1/").await.is(200).text("api"), "gaggle-claims");
     client.send("DELETE", &claim, &[], Body::empty()).await.refused(405, "method-not-allowed");
 }
 
@@ -357,4 +359,62 @@ async fn operations_are_open() {
     let long = "x".repeat(65);
     let reply = client.send("GET", "/health", &[("x-request-id", &long)], Body::empty()).await;
     assert_eq!(reply.headers["x-request-id"].len(), 32);
+}
+
+#[tokio::test(start_paused = true)]
+async fn claim_that_does_not_wait_is_refused() {
+    let client = anonymous();
+    let body = json!({ "resource": "k", "ttl": 10, "waiting_ttl": 0 });
+    let claim = client.create(body.clone()).await.is(201).location();
+    let key = [("idempotency-key", "8e03978e-40d5-43dd-bc93-6894a57f9324")];
+    for _ in 0..2 {
+        let reply = client.send("POST", "/v1/claims/", &key, body.to_string()).await;
+        reply.refused(409, "locked");
+    }
+    assert_eq!(client.get("/v1/claims/?status=waiting").await.body, json!([]));
+    client.set(&claim, "released").await.is(204);
+    client.create(body).await.is(201);
+}
+
+/// A withdrawal may overtake the request that makes the claim.
+#[tokio::test(start_paused = true)]
+async fn claim_that_was_withdrawn_before_is_not_made() {
+    let client = anonymous();
+    let key = [("idempotency-key", "8e03978e-40d5-43dd-bc93-6894a57f9324")];
+    let claim = "/v1/claims/8e03978e40d583ddbc936894a57f9324.aw/";
+    client.set(claim, "released").await.refused(404, "no-claim");
+    client.set(claim, "withdrawn").await.refused(404, "no-claim");
+    let body = json!({ "resource": "k", "ttl": 10 }).to_string();
+    let reply = client.send("POST", "/v1/claims/", &key, body).await;
+    assert_eq!(reply.refused(409, "claim-ended").text("status"), "withdrawn");
+    let claim = client.create(json!({ "resource": "k", "ttl": 1 })).await.is(201).location();
+    assert!(client.set(&claim, "released").await.is(204).headers.contains_key("fencing-token"));
+    assert!(!client.set(&claim, "released").await.is(204).headers.contains_key("fencing-token"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn held_keys_are_listed_by_pages() {
+    let client = anonymous();
+    let process = json!({ "host": "web-3", "pid": 711, "label": "nightly job" });
+    for resource in ["a/1", "a/2", "a/3", "b"] {
+        let body = json!({ "resource": resource, "ttl": 10, "process": process });
+        client.create(body).await.is(201);
+    }
+    client.create(json!({ "resource": "a/2", "ttl": 10 })).await.is(202);
+    let (mut found, mut cursor) = (Vec::new(), String::new());
+    loop {
+        let path = format!("/v1/claims/?status=active&prefix=a/&limit=2&cursor={cursor}");
+        let page = client.get(&path).await.is(200);
+        for claim in page.body.as_array().unwrap() {
+            assert_eq!(claim["process"], process);
+            found.push((claim["resource"].as_str().unwrap().to_owned(), claim["waiters"].clone()));
+        }
+        let Some(next) = page.headers.get("next-cursor") else { break };
+        cursor = next.to_str().unwrap().to_owned();
+    }
+    found.sort_by(|one, other| one.0.cmp(&other.0));
+    let expected = [("a/1", 0), ("a/2", 1), ("a/3", 0)];
+    assert_eq!(found, expected.map(|(key, waiters)| (key.to_owned(), json!(waiters))));
+    let reply = client.get("/v1/claims/?cursor=").await.refused(400, "invalid-parameters");
+    assert!(reply.body["cursor"].is_string(), "{reply:?}");
 }

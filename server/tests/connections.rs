@@ -185,3 +185,69 @@ async fn ending_server_answers_what_waits() {
     assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
     assert!(TcpStream::connect(&server.address).await.is_err(), "it listens no longer");
 }
+
+/// A connection of HTTP/2, as a program with prior knowledge opens it.
+async fn http2(server: &Server) -> h2::client::SendRequest<&'static [u8]> {
+    let stream = server.connect().await;
+    let (sender, connection) = h2::client::Builder::new().handshake(stream).await.unwrap();
+    tokio::spawn(connection);
+    sender
+}
+
+/// The status of a request without a body, or why it has none.
+async fn status(
+    sender: &h2::client::SendRequest<&'static [u8]>,
+    request: axum::http::request::Builder,
+) -> Result<u16, h2::Error> {
+    let mut sender = sender.clone().ready().await?;
+    let (response, _) = sender.send_request(request.body(()).unwrap(), true)?;
+    Ok(response.await?.status().as_u16())
+}
+
+fn head(path: &str) -> axum::http::request::Builder {
+    axum::http::Request::get(format!("http://x{path}"))
+}
+
+#[tokio::test]
+async fn http2_has_the_limits_of_a_head() {
+    let server = start().await;
+    let sender = http2(&server).await;
+    assert_eq!(status(&sender, head("/health")).await.unwrap(), 200);
+    let long = "y".repeat(16 << 10);
+    let refused = status(&sender, head("/health").header("x", long)).await;
+    assert!(matches!(refused, Ok(431) | Err(_)), "{refused:?}");
+    // Requests may come beyond the time for one head.
+    sleep(Duration::from_millis(2_500)).await;
+    assert_eq!(status(&http2(&server).await, head("/v1/")).await.unwrap(), 200);
+
+    // A preface without a request is cut off.
+    let began = Instant::now();
+    let mut silent = server.connect().await;
+    silent.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
+    while silent.read(&mut [0; 256]).await.is_ok_and(|read| read > 0) {}
+    let took = began.elapsed();
+    assert!(took >= Duration::from_millis(1_900) && took < Duration::from_secs(4), "{took:?}");
+}
+
+#[tokio::test]
+async fn large_body_over_http2_is_refused() {
+    let server = start().await;
+    let mut sender = http2(&server).await.ready().await.unwrap();
+    let request = axum::http::Request::post("http://x/v1/claims/").body(()).unwrap();
+    let (response, mut body) = sender.send_request(request, false).unwrap();
+    static LARGE: [u8; (64 << 10) + 1] = [b' '; (64 << 10) + 1];
+    body.send_data(&LARGE, true).unwrap();
+    assert_eq!(response.await.unwrap().status(), 413);
+}
+
+#[tokio::test]
+async fn slow_body_over_http2_is_refused() {
+    let server = start().await;
+    let mut sender = http2(&server).await.ready().await.unwrap();
+    let request = axum::http::Request::post("http://x/v1/claims/").body(()).unwrap();
+    let (response, mut body) = sender.send_request(request, false).unwrap();
+    body.send_data(b"{", false).unwrap();
+    let began = Instant::now();
+    assert_eq!(response.await.unwrap().status(), 408);
+    assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
+}

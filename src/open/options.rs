@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+#[cfg(all(feature = "tls", any(feature = "http", feature = "redis")))]
+use gaggle_channels::tls::{TlsFiles, is_server_name};
 use url::Url;
 
 use super::{
@@ -53,6 +55,7 @@ impl Options {
     }
 
     /// The error for an option that the others need.
+    #[cfg(any(feature = "raft", feature = "redis"))]
     pub(super) fn missing(&self, option: &str) -> OpenError {
         let problem = format!("{} needs the option {option}", self.scheme.name);
         self.scheme.problem_of(option, problem)
@@ -116,6 +119,26 @@ impl Options {
         self.read(option, &format!("an integer from 1 to {most}"), |text| {
             text.parse().ok().filter(in_range)
         })
+    }
+}
+
+#[cfg(all(feature = "tls", any(feature = "http", feature = "redis")))]
+impl Options {
+    /// The files of TLS, and the name in the server's certificate.
+    pub(super) fn tls(&self) -> Result<(TlsFiles, Option<&str>), OpenError> {
+        let files = set(TlsFiles::default(), self.text("tls_ca"), |files, ca| files.ca(ca));
+        let needed = |option, by| self.scheme.invalid(option, format!("{by} needs this option"));
+        let files = match (self.text("tls_cert"), self.text("tls_key")) {
+            (Some(cert), Some(key)) => files.cert(cert, key),
+            (Some(_), None) => return Err(needed("tls_key", "tls_cert")),
+            (None, Some(_)) => return Err(needed("tls_cert", "tls_key")),
+            (None, None) => files,
+        };
+        let name = self.filled("tls_name")?;
+        if name.is_some_and(|name| !is_server_name(name)) {
+            return Err(self.unexpected("tls_name", "a DNS name or an IP address"));
+        }
+        Ok((files, name))
     }
 }
 

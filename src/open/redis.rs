@@ -1,14 +1,12 @@
 //! The URL of a Redis, for the strategy and for the channel.
 
-#[cfg(feature = "tls")]
-use gaggle_channels::tls::{TlsFiles, is_server_name};
 use gaggle_strategies::RedisOptions;
 use url::Url;
 
 use super::{
     options::{Options, set},
     scheme::{Kind, Scheme},
-    url::{decode, has_user},
+    url::{WILDCARD, decode, has_user, is_wildcard},
 };
 use crate::OpenError;
 
@@ -18,7 +16,7 @@ pub(super) fn parse(
     hosts: &[String],
     scheme: &'static Scheme,
 ) -> Result<RedisOptions, OpenError> {
-    let tls = scheme.name.starts_with("rediss");
+    let tls = scheme.has_tls();
     if tls && cfg!(not(feature = "tls")) {
         return Err(OpenError::FeatureOff { scheme: "rediss", feature: "tls" });
     }
@@ -31,28 +29,17 @@ pub(super) fn parse(
     };
     let redis = redis.queue(options.queue()?);
     #[cfg(feature = "tls")]
-    let redis = if tls { with_tls(redis, options)? } else { redis };
+    let redis = match tls {
+        true => {
+            let (files, name) = options.tls()?;
+            set(redis.tls(files), name, RedisOptions::tls_name)
+        }
+        false => redis,
+    };
     let redis = set(redis, options.filled("namespace")?, RedisOptions::namespace);
     let redis = redis.allow_eviction(options.flag("allow_eviction")?);
     let redis = set(redis, options.number("replicas", 100)?, RedisOptions::replicas);
     Ok(set(redis, options.duration("request_timeout")?, RedisOptions::request_timeout))
-}
-
-#[cfg(feature = "tls")]
-fn with_tls(redis: RedisOptions, options: &Options) -> Result<RedisOptions, OpenError> {
-    let files = set(TlsFiles::default(), options.text("tls_ca"), |files, ca| files.ca(ca));
-    let needed = |option, by| options.scheme.invalid(option, format!("{by} needs this option"));
-    let files = match (options.text("tls_cert"), options.text("tls_key")) {
-        (Some(cert), Some(key)) => files.cert(cert, key),
-        (Some(_), None) => return Err(needed("tls_key", "tls_cert")),
-        (None, Some(_)) => return Err(needed("tls_cert", "tls_key")),
-        (None, None) => files,
-    };
-    let name = options.filled("tls_name")?;
-    if name.is_some_and(|name| !is_server_name(name)) {
-        return Err(options.unexpected("tls_name", "a DNS name or an IP address"));
-    }
-    Ok(set(redis.tls(files), name, RedisOptions::tls_name))
 }
 
 /// The server alone, in the form of Redis' own URLs: `redis://[[user]:password@]host[:port][/db]`.
@@ -137,13 +124,6 @@ pub(super) fn parsed_hosts(
         if is_wildcard(&url) { Err(scheme.invalid_url(WILDCARD)) } else { Ok(address(&url)) }
     };
     hosts.iter().map(parsed).collect()
-}
-
-const WILDCARD: &str =
-    "0.0.0.0 and :: are not addresses to connect to: give that of the server, as 127.0.0.1";
-
-fn is_wildcard(url: &Url) -> bool {
-    matches!(url.host_str(), Some("0.0.0.0" | "[::]"))
 }
 
 /// `host` or `host:port`.

@@ -24,6 +24,10 @@ pub(super) enum Kind {
     Cluster,
     /// A single Redis server over a Unix socket.
     RedisSocket,
+    /// The nodes of a `gaggle serve`; with `https` over TLS.
+    Http,
+    /// A `gaggle serve` on a Unix socket.
+    HttpSocket,
     Member(Policy, Transport),
 }
 
@@ -94,6 +98,9 @@ pub(super) const SCHEMES: &[Scheme] = &[
         Kind::RedisSocket,
         "redis+unix:///run/redis/redis.sock?db=0&queue=fifo&namespace=gaggle",
     ),
+    Scheme::new("http", Kind::Http, "http://127.0.0.1:7080?request_timeout=1s"),
+    Scheme::new("https", Kind::Http, "https://locks.example.com:7080?token_file=/etc/gaggle/token"),
+    Scheme::new("http+unix", Kind::HttpSocket, "http+unix:///run/gaggle.sock?request_timeout=1s"),
     Scheme::new(
         "gaggle+memory",
         Kind::Member(Policy::Gaggle, Transport::Memory),
@@ -136,6 +143,7 @@ impl Scheme {
             Kind::Redis | Kind::Cluster => (&[], &redis),
             Kind::Sentinel => (&["sentinel_user", "sentinel_password"], &redis),
             Kind::RedisSocket => (&["db", "user", "pass"], &redis),
+            Kind::Http | Kind::HttpSocket => (&["token_file"], &["request_timeout"]),
             Kind::Member(_, Transport::Memory) => (&["name", "members"], &member),
             Kind::Member(_, Transport::Redis) => (&["cluster", "name", "members"], &member),
             Kind::Member(_, Transport::Tcp) => (&["cluster", "name", "peers"], &member),
@@ -144,10 +152,15 @@ impl Scheme {
             Kind::Member(_, Transport::Tcp) => {
                 &["tls_ca", "tls_cert", "tls_key", "secret_file", "insecure"]
             }
-            _ if self.name.starts_with("rediss") => &["tls_ca", "tls_cert", "tls_key", "tls_name"],
+            _ if self.has_tls() => &["tls_ca", "tls_cert", "tls_key", "tls_name"],
             _ => &[],
         };
         [own, tls, common].concat()
+    }
+
+    /// Whether the server is reached over TLS.
+    pub(super) fn has_tls(&self) -> bool {
+        self.name.starts_with("rediss") || self.name == "https"
     }
 
     /// The strategy, named as in `Capabilities`.
@@ -156,6 +169,7 @@ impl Scheme {
             Kind::Local => "local",
             Kind::Noop => "noop",
             Kind::Redis | Kind::Sentinel | Kind::Cluster | Kind::RedisSocket => "redis",
+            Kind::Http | Kind::HttpSocket => "http",
             Kind::Member(Policy::Raft, _) => "raft",
             Kind::Member(Policy::Gaggle, _) => "gaggle",
         }
@@ -203,7 +217,11 @@ impl Scheme {
     pub(super) fn has_user(&self) -> bool {
         matches!(
             self.kind,
-            Kind::Redis | Kind::Sentinel | Kind::Cluster | Kind::Member(_, Transport::Redis)
+            Kind::Redis
+                | Kind::Sentinel
+                | Kind::Cluster
+                | Kind::Http
+                | Kind::Member(_, Transport::Redis)
         )
     }
 
@@ -230,6 +248,7 @@ impl Scheme {
         match self.kind {
             Kind::Member(Policy::Gaggle, Transport::Tcp) => concat!("gaggle", tcp_with_tls!()),
             Kind::Member(Policy::Raft, Transport::Tcp) => concat!("raft", tcp_with_tls!()),
+            Kind::Http => Self::find("https").unwrap_or(self).example,
             // `rediss+cluster` for `redis+cluster`.
             _ => Self::find(&self.name.replacen("redis", "rediss", 1)).unwrap_or(self).example,
         }

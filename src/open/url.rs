@@ -8,8 +8,12 @@ use gaggle_channels::{ChannelError, internal::url::check_login};
 #[cfg(feature = "redis")]
 use gaggle_strategies::RedisOptions;
 use gaggle_strategies::{Error, Local, Noop};
+#[cfg(feature = "http")]
+use gaggle_strategies::{Http, HttpOptions};
 use percent_encoding::percent_decode_str;
 
+#[cfg(feature = "http")]
+use super::http;
 #[cfg(feature = "raft")]
 use super::member::Member;
 #[cfg(feature = "redis")]
@@ -47,6 +51,8 @@ pub struct Url {
 pub(super) enum Target {
     Local,
     Noop,
+    #[cfg(feature = "http")]
+    Http(Box<HttpOptions>),
     #[cfg(feature = "redis")]
     Redis(Box<RedisOptions>),
     #[cfg(feature = "raft")]
@@ -79,7 +85,8 @@ impl Url {
         if parsed.fragment().is_some() {
             return Err(scheme.invalid_url("a fragment (#) has no meaning here"));
         }
-        if !hosts.is_empty() && !matches!(scheme.kind, Kind::Sentinel | Kind::Cluster) {
+        let has_hosts = matches!(scheme.kind, Kind::Sentinel | Kind::Cluster | Kind::Http);
+        if !hosts.is_empty() && !has_hosts {
             return Err(scheme.invalid_url("expected one host"));
         }
         let target = target(&parsed, &hosts, scheme)?;
@@ -98,7 +105,7 @@ impl Url {
         self.scheme.name
     }
 
-    /// The strategy: `local`, `noop`, `redis`, `raft` or `gaggle`, as in
+    /// The strategy: `local`, `noop`, `redis`, `http`, `raft` or `gaggle`, as in
     /// [`Capabilities`](crate::Capabilities).
     #[must_use]
     pub fn strategy(&self) -> &'static str {
@@ -122,7 +129,11 @@ impl Url {
             }
             Kind::Cluster => format!("{host}:{redis_port}{others}"),
             Kind::Sentinel => format!("{path} of the Sentinels {host}{port}{others}"),
-            Kind::RedisSocket => url.path().to_owned(),
+            Kind::Http => {
+                let port = url.port_or_known_default().unwrap_or_default();
+                format!("{host}:{port}{others}")
+            }
+            Kind::RedisSocket | Kind::HttpSocket => url.path().to_owned(),
             Kind::Member(..) => format!("{host}{port}"),
         }
     }
@@ -248,9 +259,18 @@ pub(super) fn decode(text: &str) -> Option<Cow<'_, str>> {
 }
 
 /// Whether a URL has a user or a password.
-#[cfg(any(feature = "redis", feature = "raft"))]
+#[cfg(any(feature = "http", feature = "redis", feature = "raft"))]
 pub(super) fn has_user(url: &PlainUrl) -> bool {
     !url.username().is_empty() || url.password().is_some()
+}
+
+#[cfg(any(feature = "http", feature = "redis"))]
+pub(super) const WILDCARD: &str =
+    "0.0.0.0 and :: are not addresses to connect to: give that of the server, as 127.0.0.1";
+
+#[cfg(any(feature = "http", feature = "redis"))]
+pub(super) fn is_wildcard(url: &PlainUrl) -> bool {
+    matches!(url.host_str(), Some("0.0.0.0" | "[::]"))
 }
 
 /// What a URL of several hosts names: the URL with the first host alone, and all hosts if there are
@@ -267,7 +287,8 @@ pub(super) fn split_hosts(url: &str) -> (String, Vec<String>) {
 
 fn target(
     url: &PlainUrl,
-    #[cfg_attr(not(feature = "redis"), expect(unused_variables))] hosts: &[String],
+    #[cfg_attr(not(any(feature = "http", feature = "redis")), expect(unused_variables))]
+    hosts: &[String],
     scheme: &'static Scheme,
 ) -> Result<Target, OpenError> {
     match scheme.kind {
@@ -289,6 +310,14 @@ fn target(
         #[cfg(not(feature = "raft"))]
         Kind::Member(..) => {
             Err(OpenError::FeatureOff { scheme: "raft and gaggle", feature: "raft" })
+        }
+        #[cfg(feature = "http")]
+        Kind::Http | Kind::HttpSocket => {
+            http::parse(url, hosts, scheme).map(Box::new).map(Target::Http)
+        }
+        #[cfg(not(feature = "http"))]
+        Kind::Http | Kind::HttpSocket => {
+            Err(OpenError::FeatureOff { scheme: "http", feature: "http" })
         }
         #[cfg(feature = "redis")]
         Kind::Redis | Kind::Sentinel | Kind::Cluster | Kind::RedisSocket => {
@@ -332,6 +361,8 @@ fn open_target(target: Target) -> BoxFuture<'static, Result<Locker, OpenError>> 
         match target {
             Target::Local => Ok(Locker::new(Local::new())),
             Target::Noop => Ok(Locker::new(Noop::new())),
+            #[cfg(feature = "http")]
+            Target::Http(options) => Ok(Locker::new(Http::open(*options).await?)),
             #[cfg(feature = "redis")]
             Target::Redis(options) => {
                 Ok(Locker::new(gaggle_strategies::Redis::open(*options).await?))

@@ -12,7 +12,7 @@
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
-    /// The strategy's name, as in a URL: `local`, `redis`, `raft`, `gaggle`, `noop`.
+    /// The strategy's name, as in a URL: `local`, `redis`, `http`, `raft`, `gaggle`, `noop`.
     pub strategy: &'static str,
     /// When at most one live lease exists per key, in the view of the granting side.
     pub exclusion: Exclusion,
@@ -24,6 +24,9 @@ pub struct Capabilities {
     pub distributed: bool,
     /// Whether a call made before a leader exists waits for one, within `max_wait`.
     pub waits_for_leader: bool,
+    /// Whether a holder is notified, with the note of the operator, when another process ends its
+    /// lock. If not, its next extend finds out, or its local deadline passes.
+    pub notifies_forced: bool,
 }
 
 impl Capabilities {
@@ -37,6 +40,7 @@ impl Capabilities {
             survives: Survives::Nothing,
             distributed: false,
             waits_for_leader: false,
+            notifies_forced: false,
         }
     }
 }

@@ -6,6 +6,7 @@
 //! | `Redis` | one Redis: a key with an expiry, and a queue | FIFO | any client's loss |
 //! | `Raft` | a replicated log of compare-and-set entries | random retries | a minority's loss |
 //! | `Gaggle` | a replicated log of LOCK, UNLOCK and NOOP entries | FIFO | a minority's loss |
+//! | `Http` | the strategy of a `gaggle serve` | FIFO | what that strategy survives |
 //! | [`Noop`] | nothing: it grants every request, to prove that checks can fail | none | – |
 //!
 //! # Layout
@@ -16,11 +17,11 @@
 //! - [`operator`]: listing and force-unlock.
 //! - [`defaults`] and [`limits`] of options and keys.
 //! - [`implement`]: for implementors: checks, the arithmetic of leases, the loss signal.
-//! - [`lock_table`], `client`, `member`, `redis`: the parts of the strategies, for drivers. They may
+//! - [`lock_table`], `client`, `http`, `member`, `redis`: the parts of the strategies, for drivers. They may
 //!   change in 0.x.
 //! - `testing` (feature `testing`): the conformance suite, and broken strategies that prove it.
 //!
-//! Features, none of them on by default: `redis` adds `Redis`; `raft` adds `Raft` and `Gaggle`;
+//! Features, none of them on by default: `http` adds `Http`; `redis` adds `Redis`; `raft` adds `Raft` and `Gaggle`;
 //! `testing` is for implementors' own tests.
 //!
 //! **Invariant:** only drivers touch a channel or a socket; they and handles await and read a
@@ -37,7 +38,7 @@ macro_rules! count {
 }
 
 pub mod capabilities;
-#[cfg(any(feature = "raft", feature = "redis"))]
+#[cfg(any(feature = "http", feature = "raft", feature = "redis"))]
 pub mod client;
 pub mod clock;
 mod deadline;
@@ -46,6 +47,8 @@ pub mod error;
 mod fork;
 #[cfg(feature = "raft")]
 mod gaggle;
+#[cfg(feature = "http")]
+pub mod http;
 pub mod implement;
 pub mod limits;
 mod local;
@@ -61,7 +64,7 @@ mod options;
 mod printable;
 #[cfg(feature = "raft")]
 mod raft;
-#[cfg(any(feature = "raft", feature = "redis"))]
+#[cfg(any(feature = "http", feature = "raft", feature = "redis"))]
 mod random;
 #[cfg(feature = "redis")]
 pub mod redis;
@@ -70,6 +73,8 @@ mod sync;
 #[cfg(feature = "testing")]
 pub mod testing;
 
+#[cfg(feature = "http")]
+pub use crate::http::{Http, HttpOptions};
 #[cfg(feature = "redis")]
 pub use crate::redis::{Queue, Redis, RedisOptions};
 pub use crate::{

@@ -233,6 +233,7 @@ impl KeyedMutex for Local {
             exclusion: Exclusion::Always,
             order: Order::Fifo,
             survives: Survives::Nothing,
+            notifies_forced: true,
             ..Capabilities::none("local")
         }
     }

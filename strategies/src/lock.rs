@@ -51,7 +51,7 @@ impl Nonce {
     }
 
     /// The generated nonce of these 128 bits: of version 7.
-    #[cfg(any(feature = "raft", feature = "redis"))]
+    #[cfg(any(feature = "http", feature = "raft", feature = "redis"))]
     pub(crate) const fn generated(bits: u128) -> Self {
         Self::from_u128(with_version(bits, 7))
     }

@@ -35,7 +35,7 @@ pub fn check_login(url: &str) -> Result<(), &'static str> {
         return Err(BEYOND_THE_HOST);
     }
     let login = after[..end].rsplit_once('@').map_or("", |(login, _)| login);
-    let has_hosts = scheme.contains("sentinel") || scheme.contains("cluster");
+    let has_hosts = ["sentinel", "cluster", "http"].iter().any(|it| scheme.contains(it));
     if has_hosts && login.contains(',') {
         return Err(SEVERAL_LOGINS);
     }

@@ -13,7 +13,7 @@ pub use tokio_rustls::server::TlsStream as ServerStream;
 use super::{files, provider, reason::reason};
 use crate::ChannelError;
 
-/// The server's side of TLS 1.2 and 1.3, for HTTP/1.1.
+/// The server's side of TLS 1.2 and 1.3, for HTTP/2 and HTTP/1.1.
 #[derive(Debug)]
 pub struct TlsServer {
     cert: PathBuf,
@@ -71,6 +71,6 @@ fn read(cert: &Path, key: &Path) -> Result<Arc<ServerConfig>, ChannelError> {
         .with_no_client_auth()
         .with_single_cert(files::certificates(&cert)?, files::key(&key)?)
         .map_err(|error| files::misfit(&cert, &key, &error))?;
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(Arc::new(config))
 }

@@ -10,7 +10,7 @@ use gaggle_workloads::Keys;
 
 use super::workload_name::WorkloadName;
 use crate::{
-    cluster::{self, ChannelName, RedisUrl, Selection, Setup, StrategyName},
+    cluster::{self, ChannelName, HttpUrl, RedisUrl, Selection, Setup, StrategyName},
     duration,
     failure::Failure,
     verbosity::Verbosity,
@@ -23,7 +23,8 @@ const DURATION_MAX: Duration = Duration::from_secs(600);
 /// The options that both commands have.
 #[derive(clap::Args)]
 pub(crate) struct SetupArgs {
-    /// The strategy; repeatable [default: redis with --redis and without --channel, else gaggle].
+    /// The strategy; repeatable [default: redis with --redis, http with --http, else gaggle;
+    /// gaggle with --channel].
     #[arg(long, value_enum)]
     strategy: Vec<StrategyName>,
     /// The channel of raft and gaggle; repeatable [default: memory; tcp with --processes].
@@ -35,6 +36,11 @@ pub(crate) struct SetupArgs {
     #[arg(long, value_name = "URL", value_parser = RedisUrl::parse)]
     #[arg(env = "GAGGLE_REDIS", hide_env_values = true)]
     pub(super) redis: Option<RedisUrl>,
+    /// The nodes of a `gaggle serve`, as http://[:TOKEN@]host:port[,host:port...], for the strategy
+    /// http. A token in an argument is visible to other users: set GAGGLE_HTTP.
+    #[arg(long, value_name = "URL", value_parser = HttpUrl::parse)]
+    #[arg(env = "GAGGLE_HTTP", hide_env_values = true)]
+    pub(super) http: Option<HttpUrl>,
     /// How many members there are, 1 to 31, each with its own handle; the members of local and noop
     /// share one.
     #[arg(long, default_value_t = 5, value_parser = value_parser!(u32).range(1..=31))]
@@ -123,18 +129,19 @@ impl SetupArgs {
     }
 
     fn strategies(&self, compare: bool) -> Vec<StrategyName> {
-        use StrategyName::{Gaggle, Local, Raft, Redis};
+        use StrategyName::{Gaggle, Http, Local, Raft, Redis};
         let names_channel = !self.channel.is_empty();
         match (self.strategy.is_empty(), compare) {
             (false, _) => cluster::distinct(&self.strategy),
             (true, false) => {
-                vec![cluster::default_strategy(self.redis.as_ref(), names_channel)]
+                vec![cluster::default_strategy(self.servers(), names_channel)]
             }
             // `omitted` names the strategies that cannot run here.
             (true, true) => {
                 let local = (!self.processes).then_some(Local);
                 let redis = self.redis.as_ref().map(|_| Redis);
-                local.into_iter().chain(redis).chain([Gaggle, Raft]).collect()
+                let http = self.http.as_ref().map(|_| Http);
+                local.into_iter().chain(redis).chain(http).chain([Gaggle, Raft]).collect()
             }
         }
     }
@@ -152,6 +159,11 @@ impl SetupArgs {
         }
     }
 
+    /// The servers that are given.
+    pub(super) fn servers(&self) -> (Option<&RedisUrl>, Option<&HttpUrl>) {
+        (self.redis.as_ref(), self.http.as_ref())
+    }
+
     /// Refuses an invalid combination of options.
     fn check(&self, compare: bool, counts: bool) -> Result<(), Failure> {
         let selection = Selection {
@@ -159,6 +171,7 @@ impl SetupArgs {
             channels: &self.channels(compare),
             names_channel: !self.channel.is_empty(),
             redis: self.redis.as_ref(),
+            http: self.http.as_ref(),
             counts,
             processes: self.processes,
         };

@@ -16,7 +16,7 @@ use gaggle::Nonce;
 use redis::{ErrorKind, RedisError, aio::MultiplexedConnection};
 use serde::{Deserialize, Serialize};
 
-use crate::{failure::Failure, redis_url, utf8::temporary_directory};
+use crate::{failure::Failure, server_url, utf8::temporary_directory};
 
 /// A killed run leaves its counter. An increment takes less than this.
 const COUNTER_EXPIRY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -89,7 +89,7 @@ impl Store {
                     let client = redis::Client::open(url.as_str())?;
                     client.get_multiplexed_async_connection().await
                 };
-                let address = redis_url::address(url);
+                let address = server_url::address(url);
                 let connection = connect.await.map_err(|error| failed(&address, &error))?;
                 Ok(Self::Redis { connection, address })
             }

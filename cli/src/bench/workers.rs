@@ -42,7 +42,7 @@ impl Workers {
         let (args, section) = (plan.args, plan.longest_section());
         // Unique to these members, which share no cluster with others.
         let cluster = Nonce::random().to_string();
-        let cluster = cluster::members(setup, args.members, args.redis.as_ref(), &cluster)?;
+        let cluster = cluster::members(setup, args.members, args.servers(), &cluster)?;
         let mut urls = &cluster.urls[..];
         let members = if args.processes {
             let open = |url: &String| {

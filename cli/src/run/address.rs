@@ -12,14 +12,14 @@ use gaggle::Url;
 use super::{args::UrlArgs, processes::NONCE};
 use crate::{
     failure::Failure,
-    redis_url::{self, EXAMPLE},
+    server_url::{self, EXAMPLE, HTTP, REDIS},
 };
 
 const URL_FILE_BYTES_MAX: u64 = 64 * 1024;
 /// The permissions of other users.
 const MODE_OF_OTHERS: u32 = 0o007;
 
-/// The Redis of a run.
+/// The lock server of a run.
 pub(crate) struct Address {
     url: Url,
     /// The server, for messages.
@@ -89,8 +89,8 @@ impl Address {
         if text.split(':').next().unwrap_or_default().contains('=') {
             return Err(wrong("more than a URL is given: leave out what precedes it"));
         }
-        let url =
-            redis_url::parse(text).map_err(|problem| Failure::new(source.explain(problem)))?;
+        let url = server_url::parse(text, &[REDIS, HTTP]);
+        let url = url.map_err(|problem| Failure::new(source.explain(problem)))?;
         let shown = url.address();
         Ok(Self { url, shown, source })
     }

@@ -95,10 +95,11 @@ pub(crate) struct Args {
     command: Vec<OsString>,
 }
 
-/// The Redis of a command. Without `Debug`, which would show a password.
+/// The lock server of a command. Without `Debug`, which would show a password.
 #[derive(Default, clap::Args)]
 pub(crate) struct UrlArgs {
-    /// The Redis [env: GAGGLE_URL], as redis://[[user]:password@]host[:port][/db].
+    /// The Redis [env: GAGGLE_URL], as redis://[[user]:password@]host[:port][/db], or the nodes of a
+    /// `gaggle serve`, as http://[:TOKEN@]host:port[,host:port...].
     #[arg(long, value_name = "URL", conflicts_with = "url_file")]
     pub(super) url: Option<String>,
     /// A file that contains the URL: a password in an argument is visible to other users.

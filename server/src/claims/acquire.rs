@@ -9,7 +9,7 @@ use std::{sync::Arc, time::Duration};
 use gaggle::{Error, Lock, LockOptions, strategies::limits::MAX_WAIT_MAX};
 
 use super::{Claim, Claims, Phase, Status};
-use crate::problem::Problem;
+use crate::{owner, problem::Problem};
 
 /// The pause before a LOCK that failed is sent again.
 const RETRY: Duration = Duration::from_millis(250);
@@ -23,10 +23,13 @@ impl Claims {
     }
 
     async fn wait(&self, claim: &Arc<Claim>) -> Option<Lock> {
-        // A missed client blocks the key for no longer.
-        let lease = claim.ttl.min(claim.waiting_ttl);
-        let options = LockOptions::default().duration(lease).label(&*claim.owner);
+        let label = owner::label(&claim.owner, claim.process.as_ref());
+        let options = LockOptions::default().duration(claim.ttl).label(label);
         let options = options.nonce(claim.id.nonce);
+        if claim.tries() {
+            let attempt = self.mutex.lock(&claim.id.key, options.max_wait(Duration::ZERO)).await;
+            return attempt.map_err(|error| self.refuse(claim, error)).ok();
+        }
         loop {
             let now = self.clock.now();
             let until = claim.keep_until(now);
@@ -63,8 +66,7 @@ impl Claims {
                     return None;
                 }
                 Err(error) if error.is_permanent() || matches!(error, Error::Limit { .. }) => {
-                    claim.refuse(error.into());
-                    self.end(claim, Status::Withdrawn);
+                    self.refuse(claim, error);
                     return None;
                 }
                 Err(_) => self.clock.sleep_until(self.clock.now().after(RETRY)).await,
@@ -72,9 +74,15 @@ impl Claims {
         }
     }
 
+    /// Ends a claim that could not be made.
+    fn refuse(&self, claim: &Arc<Claim>, error: Error) {
+        claim.refuse(error.into());
+        self.end(claim, Status::Withdrawn);
+    }
+
     /// Extends the lease until the client asks for its claim.
     async fn keep(&self, claim: &Arc<Claim>, mut lock: Lock) {
-        let lease = claim.ttl.min(claim.waiting_ttl);
+        let lease = claim.ttl;
         let mut extend_at = self.clock.now().after(lease / 3);
         while claim.granted(lock.clone()) {
             let missed_at = claim.keep_until(self.clock.now());

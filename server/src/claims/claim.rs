@@ -5,11 +5,14 @@ use std::{
     time::Duration,
 };
 
-use gaggle::{Clock, Instant, Lock};
+use gaggle::{Clock, Instant, Lock, Owner};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 use crate::{id::ClaimId, problem::Problem};
+
+/// How long the grant of a claim that does not wait is kept for its client.
+const ATTEMPT_KEPT: Duration = Duration::from_secs(1);
 
 /// The status of a claim, as Nessy names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +70,8 @@ pub(crate) struct Claim {
     /// How long a waiting claim lives without a request.
     pub(crate) waiting_ttl: Duration,
     pub(crate) user_data: Value,
+    /// The process for which it was made.
+    pub(crate) process: Option<Owner>,
     state: Mutex<State>,
     /// Notified of each change of the phase.
     pub(crate) changed: Notify,
@@ -117,7 +122,7 @@ impl Claim {
         id: ClaimId,
         owner: Arc<str>,
         (ttl, waiting_ttl): (Duration, Duration),
-        user_data: Value,
+        (user_data, process): (Value, Option<Owner>),
         now: Stamp,
     ) -> Self {
         let state = State {
@@ -129,7 +134,17 @@ impl Claim {
             refusal: None,
         };
         let (state, changed, repeat) = (Mutex::new(state), Notify::new(), Notify::new());
-        Self { id, owner, ttl, waiting_ttl, user_data, state, changed, repeat }
+        Self { id, owner, ttl, waiting_ttl, user_data, process, state, changed, repeat }
+    }
+
+    /// Whether it does not wait for a held key.
+    pub(crate) fn tries(&self) -> bool {
+        self.waiting_ttl.is_zero()
+    }
+
+    /// How long its client may be away.
+    fn patience(&self) -> Duration {
+        if self.tries() { ATTEMPT_KEPT } else { self.waiting_ttl }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -161,7 +176,7 @@ impl Claim {
     /// When the client of a waiting claim is missed.
     pub(crate) fn keep_until(&self, now: Instant) -> Instant {
         let state = self.state();
-        if state.polls > 0 { now.after(self.waiting_ttl) } else { state.poll_by }
+        if state.polls > 0 { now.after(self.patience()) } else { state.poll_by }
     }
 
     /// The waiting claim was granted, or its lock extended. Returns whether it still waits.
@@ -241,6 +256,7 @@ impl Claim {
             "user_data": self.user_data,
             "fencing_token": lock.map(|lock| lock.fencing_token().to_string()),
             "owner": &*self.owner,
+            "process": self.process,
         })
     }
 }
@@ -255,6 +271,6 @@ impl Drop for Poll<'_> {
     fn drop(&mut self) {
         let mut state = self.claim.state();
         state.polls -= 1;
-        state.poll_by = self.clock.now().after(self.claim.waiting_ttl);
+        state.poll_by = self.clock.now().after(self.claim.patience());
     }
 }

@@ -14,6 +14,8 @@ use crate::{access::Caller, problem::Problem};
 
 /// How long the grant of a free key may take.
 const GRANT_TIMEOUT: Duration = Duration::from_secs(1);
+/// After this much of a long wait the granting side is asked whether it serves.
+const FIRST_LOOK: Duration = Duration::from_millis(250);
 
 /// The state of a claim after a request for its lock.
 pub(crate) enum Standing {
@@ -31,8 +33,9 @@ impl Claims {
         wait: Duration,
     ) -> Result<Standing, Problem> {
         let _poll = claim.poll(&*self.clock);
-        let mut until = self.clock.now().after(wait);
-        let patience = self.clock.now().after(wait.max(GRANT_TIMEOUT));
+        let began = self.clock.now();
+        let (until, patience) = (began.after(wait), began.after(wait.max(GRANT_TIMEOUT)));
+        let mut look_at = began.after(wait.min(FIRST_LOOK));
         loop {
             let changed = claim.changed.notified();
             if let Some(lock) = claim.activate(self.stamp()) {
@@ -51,9 +54,20 @@ impl Claims {
                 biased;
                 () = changed => continue,
                 () = self.closing.cancelled() => return Err(Problem::closing()),
-                () = self.clock.sleep_until(until) => {}
+                // One attempt ends by itself.
+                () = self.clock.sleep_until(look_at), if !claim.tries() => {}
             }
-            match self.mutex.inspect(&claim.id.key).await? {
+            let now = self.clock.now();
+            let holder = self.mutex.inspect(&claim.id.key).await?;
+            let status = self.mutex.group_status();
+            if now >= began.after(FIRST_LOOK) && status.is_some_and(|it| it.leader.is_none()) {
+                return Err(Problem::not_granting(self));
+            }
+            match holder {
+                Some(holder) if holder.nonce != claim.id.nonce && now < until => {
+                    look_at = until;
+                    continue;
+                }
                 Some(holder) if holder.nonce != claim.id.nonce => {
                     return Ok(Standing::Waiting(Box::new(holder)));
                 }
@@ -61,10 +75,10 @@ impl Claims {
                 Some(_) => claim.repeat.notify_one(),
                 None => {}
             }
-            if self.clock.now() >= patience {
+            if now >= patience {
                 return Err(Problem::not_granting(self));
             }
-            until = self.clock.now().after(LOOK_EVERY);
+            look_at = now.after(LOOK_EVERY);
         }
     }
 
@@ -128,27 +142,32 @@ impl Claims {
         Ok(())
     }
 
-    /// Ends a claim with a status that its client, or an operator, has chosen.
+    /// Ends a claim with a status that its client, or an operator, has chosen. Returns the token of
+    /// the lock that this freed, or `None` if the claim had this status already.
     pub(crate) async fn finish(
         &self,
         claim: &Arc<Claim>,
         caller: &Caller,
         status: Status,
-    ) -> Result<(), Problem> {
+    ) -> Result<Option<u64>, Problem> {
         match claim.phase() {
-            Phase::Ended(present) if present == status => Ok(()),
+            Phase::Ended(present) if present == status => Ok(None),
             Phase::Ended(_) => Err(invalid_status(claim)),
             Phase::Waiting | Phase::Granted(_) if status == Status::Released => {
                 Err(invalid_status(claim))
             }
             Phase::Waiting | Phase::Granted(_) => {
                 self.withdraw(claim, status).await;
-                Ok(())
+                Ok(Some(0))
             }
-            Phase::Active(lock) if *claim.owner != *caller.name => {
-                self.force(claim, caller, &lock, status).await
+            Phase::Active(lock) if status == Status::Revoked || *claim.owner != *caller.name => {
+                self.force(claim, caller, &lock, status).await?;
+                Ok(Some(lock.fencing_token()))
             }
-            Phase::Active(lock) => self.release(claim, &lock, status).await,
+            Phase::Active(lock) => {
+                self.release(claim, &lock, status).await?;
+                Ok(Some(lock.fencing_token()))
+            }
         }
     }
 

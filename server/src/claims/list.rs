@@ -4,65 +4,95 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use gaggle::{
     Nonce,
-    operator::{Entry, ListOptions},
+    operator::{Cursor, Entry, ListOptions},
     strategies::limits::PAGE_MAX,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::{Claim, Claims, Status, owner_of};
-use crate::{access::Caller, id::ClaimId, problem::Problem, request::Filters};
+use super::{Claim, Claims, Status};
+use crate::{
+    access::Caller,
+    id::ClaimId,
+    owner::{process_of, token_of},
+    problem::Problem,
+    request::Filters,
+};
 
 /// The longest list of held keys, in pages.
 const PAGES_MAX: usize = 100;
 
 impl Claims {
-    /// The claims that the caller may see and the filters admit, the oldest first.
+    /// The claims that the caller may see and the filters admit, the oldest first; and where the
+    /// page after that of a cursor begins.
     pub(crate) async fn list(
         &self,
         caller: &Caller,
         filters: &Filters,
-    ) -> Result<Vec<Value>, Problem> {
+    ) -> Result<(Vec<Value>, Option<Cursor>), Problem> {
         self.sweep();
         let now = self.clock.now();
-        let mut claims = BTreeMap::<Nonce, Value>::new();
+        let own: BTreeMap<Nonce, Arc<Claim>> = self.registry().claims.clone();
+        let (mut claims, mut next) = (BTreeMap::<Nonce, Value>::new(), None);
         if filters.status.is_none_or(|status| status == Status::Active) {
-            for Entry { key, holder } in self.held(filters).await? {
-                if caller.may_see(owner_of(&holder)) {
+            let (entries, rest) = self.held(filters).await?;
+            next = rest;
+            for Entry { key, holder } in entries {
+                if caller.may_see(token_of(&holder.owner)) {
                     let id = ClaimId { nonce: holder.nonce, key };
-                    let mut claim = self.of_holder(&id, &holder).to_json(now);
+                    // This server has more data of a claim that it made.
+                    let known = own.get(&id.nonce).filter(|it| it.status() == Status::Active);
+                    let mut claim = match known {
+                        Some(known) => known.to_json(now),
+                        None => self.of_holder(&id, &holder).to_json(now),
+                    };
                     claim["ttl"] = holder.remaining.as_secs_f64().into();
+                    claim["waiters"] = holder.waiters.into();
+                    claim["process"] = json!(process_of(&holder.owner));
                     claims.insert(id.nonce, claim);
                 }
             }
         }
-        // This server has more data of the claims that it made.
-        let own: Vec<Arc<Claim>> = self.registry().claims.values().cloned().collect();
-        let own = own.into_iter().filter(|claim| caller.may_see(&claim.owner));
-        claims.extend(own.map(|claim| (claim.id.nonce, claim.to_json(now))));
+        if filters.cursor.is_none() {
+            // The granting side has the active ones.
+            let is_listed = |it: &Claim| it.status() != Status::Active && caller.may_see(&it.owner);
+            for (nonce, claim) in own.iter().filter(|(_, claim)| is_listed(claim)) {
+                claims.entry(*nonce).or_insert_with(|| claim.to_json(now));
+            }
+        }
         let mut claims: Vec<Value> =
             claims.into_values().filter(|claim| filters.admits(claim)).collect();
+        if filters.cursor.is_some() {
+            return Ok((claims, next));
+        }
         let created = |claim: &Value| claim["created"].as_f64().unwrap_or_default();
         claims.sort_by(|a, b| created(a).total_cmp(&created(b)));
-        Ok(claims.into_iter().skip(filters.offset).take(filters.limit).collect())
+        Ok((claims.into_iter().skip(filters.offset).take(filters.limit).collect(), None))
     }
 
-    /// The keys that are held.
-    async fn held(&self, filters: &Filters) -> Result<Vec<Entry>, Problem> {
+    /// The keys that are held, or a page of them.
+    async fn held(&self, filters: &Filters) -> Result<(Vec<Entry>, Option<Cursor>), Problem> {
         if let Some(resource) = filters.resource.as_deref() {
             let holder = self.mutex.inspect(resource).await?;
-            return Ok(holder
-                .map(|holder| Entry { key: resource.into(), holder })
-                .into_iter()
-                .collect());
+            let entry = holder.map(|holder| Entry { key: resource.into(), holder });
+            return Ok((entry.into_iter().collect(), None));
         }
-        let Some(operator) = self.mutex.operator() else { return Ok(Vec::new()) };
-        let (mut entries, mut options) = (Vec::new(), ListOptions::default().limit(PAGE_MAX));
+        let Some(operator) = self.mutex.operator() else { return Ok((Vec::new(), None)) };
+        let mut options = ListOptions::default().prefix(&*filters.prefix).limit(PAGE_MAX);
+        if let Some(cursor) = filters.cursor.as_deref() {
+            options = options.limit(filters.limit.max(1));
+            if !cursor.is_empty() {
+                options = options.after(Cursor::new(cursor));
+            }
+            let page = operator.list(options).await?;
+            return Ok((page.entries, page.next));
+        }
+        let mut entries = Vec::new();
         for _ in 0..PAGES_MAX {
             let page = operator.list(options.clone()).await?;
             entries.extend(page.entries);
             let Some(next) = page.next else { break };
             options = options.after(next);
         }
-        Ok(entries)
+        Ok((entries, None))
     }
 }

@@ -23,6 +23,8 @@ use gaggle_server::{Access, Options, Service};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
+pub(crate) mod server;
+
 /// A file of tokens, which is removed with it.
 pub(crate) struct Tokens(PathBuf);
 

@@ -85,6 +85,8 @@ proptest! {
             format!("rediss+sentinel://h/m?sentinel_user={user_option}&sentinel_password={pass}"),
             format!("redis+cluster://{user}:{pass}@a:1,b?queue=none"),
             format!("rediss+cluster://{user}:{pass}@h?tls_name=h"),
+            format!("http://:{pass}@a:1,b?request_timeout=1s"),
+            format!("https://:{pass}@h?tls_name=h"),
             format!("redis+unix:///run/r.sock?user={user_option}&pass={pass}"),
             format!("gaggle+redis://{user}:{pass}@h?cluster=c&name=a&members=a"),
         ] {

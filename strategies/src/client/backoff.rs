@@ -10,11 +10,11 @@ const SHORTEST: Duration = Duration::from_millis(5);
 const LONGEST: Duration = Duration::from_millis(250);
 /// The longest pause before another attempt to connect: many clients must not wear a server down
 /// that refuses them all.
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "http", feature = "redis"))]
 const LONGEST_RECONNECT: Duration = Duration::from_secs(2);
 /// After this many failures in a row, which take about eight seconds, the pause before another
 /// attempt to connect grows beyond [`LONGEST`].
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "http", feature = "redis"))]
 const RECONNECTS_MANY: u32 = 45;
 
 /// The pause after this many failures: between half of the back-off and all of it, so that many
@@ -24,7 +24,7 @@ pub(crate) fn back_off(rng: &mut Ids, failures: u32) -> Duration {
 }
 
 /// The pause before another attempt to connect, after this many failures.
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "http", feature = "redis"))]
 pub(crate) fn reconnect_after(rng: &mut Ids, failures: u32) -> Duration {
     match failures.checked_sub(RECONNECTS_MANY) {
         None => back_off(rng, failures),

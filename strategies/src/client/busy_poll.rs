@@ -10,6 +10,7 @@ use std::time::Duration;
 use crate::clock::Instant;
 
 /// The longest polling: for longer waits, sleeping costs next to nothing.
+#[cfg(any(feature = "raft", feature = "redis"))]
 pub(crate) const BUSY_POLL_MAX: Duration = Duration::from_millis(1);
 /// How many requests at most skip polling before the next polls. It bounds the cost if replies are
 /// always late.

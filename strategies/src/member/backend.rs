@@ -260,6 +260,7 @@ pub(super) fn profile(options: &MemberOptions, policy: Policy) -> Profile {
         survives: Survives::Minority,
         distributed: true,
         waits_for_leader: true,
+        notifies_forced: true,
         ..Capabilities::none(strategy)
     };
     Profile {
@@ -308,6 +309,7 @@ mod tests {
                 survives: Survives::Minority,
                 distributed: true,
                 waits_for_leader: true,
+                notifies_forced: true,
             };
             assert_eq!(profile.capabilities, capabilities);
             assert_eq!(profile.queues, policy == Policy::Queue);

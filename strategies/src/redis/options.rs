@@ -301,6 +301,8 @@ impl RedisOptions {
                 order: if queues { Order::Fifo } else { Order::None },
                 survives: Survives::AnyClient,
                 distributed: true,
+                // A process without a queue reads no publications.
+                notifies_forced: queues,
                 ..Capabilities::none("redis")
             },
             queues,

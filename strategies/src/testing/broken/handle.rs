@@ -386,6 +386,7 @@ impl KeyedMutex for Handle {
             survives: Survives::AnyClient,
             distributed: true,
             waits_for_leader: true,
+            notifies_forced: true,
             ..Capabilities::none("plain")
         }
     }

@@ -88,14 +88,14 @@ pub(in crate::testing) async fn a_forced_unlock_notifies_and_passes_on(
     let token = held.fencing_token();
     let is_it = matches!(&forced, ForcedUnlock::Unlocked(was) if was.fencing_token == token);
     ensure!(is_it, "a force-unlock of token {token} returned {forced:?}");
-    if first.capabilities().order == Order::None {
-        // A process without a queue may read no publications: its next extend finds out.
+    let is_notified = first.capabilities().notifies_forced;
+    if !is_notified {
         refused!(first.extend(&held, LONG).await, Error::NotHolder, "extend of a forced lock");
     }
     let lost = timeout(cx.slack(), watch.lost()).await;
     ensure!(lost.is_ok(), "the holder was not notified of a force-unlock");
     let cause = watch.cause();
-    let forced = cause == Some(LossCause::Forced) || first.capabilities().order == Order::None;
+    let forced = cause == Some(LossCause::Forced) || !is_notified;
     ensure!(forced, "the cause of a forced loss is {cause:?}");
     let note = watch.note();
     let is_noted = note.is_some() == (cause == Some(LossCause::Forced));

@@ -1,33 +1,37 @@
-//! URLs of a Redis: the commands take no other strategy by URL.
+//! URLs of a lock server: a Redis, or a `gaggle serve`. The commands take no other strategy by URL.
 
 use gaggle::{OpenError, Url};
 
 use crate::failure::BUILT_WITHOUT_TLS;
 
-/// The strategy of these URLs.
-const REDIS: &str = "redis";
+/// The strategy of a Redis.
+pub(crate) const REDIS: &str = "redis";
+/// The strategy of a `gaggle serve`.
+pub(crate) const HTTP: &str = "http";
 pub(crate) const EXAMPLE: &str = "for example redis://127.0.0.1:6379";
 
-/// Parses the URL of a Redis.
+/// Parses the URL of a server that one of these strategies uses.
 ///
 /// # Errors
 ///
 /// The problem, without any text that may belong to a password.
-pub(crate) fn parse(text: &str) -> Result<Url, String> {
+pub(crate) fn parse(text: &str, strategies: &[&str]) -> Result<Url, String> {
     let url = Url::parse(text).map_err(|error| match error {
         OpenError::UnknownScheme { .. } => {
-            let known = Url::schemes(REDIS).collect::<Vec<_>>().join(", ");
+            let known = strategies.iter().flat_map(|it| Url::schemes(it)).collect::<Vec<_>>();
+            let known = known.join(", ");
             format!("the URL has an unknown scheme, known are {known}; {EXAMPLE}")
         }
         OpenError::FeatureOff { feature: "tls", .. } => BUILT_WITHOUT_TLS.into(),
         error => error.to_string(),
     })?;
     match url.strategy() {
-        REDIS => Ok(url),
+        strategy if strategies.contains(&strategy) => Ok(url),
         "raft" | "gaggle" => Err(format!(
             "the URL is of a voting member, and a member that ends with each command costs its \
-             group a vote: give the URL of a Redis; {EXAMPLE}"
+             group a vote: give the URL of a Redis, or of a `gaggle serve`; {EXAMPLE}"
         )),
+        HTTP => Err(format!("a `gaggle serve` is no Redis: give the URL of a Redis; {EXAMPLE}")),
         strategy => {
             let problem = "excludes no other process: give the URL of a Redis";
             Err(format!("{strategy}: {problem}; {EXAMPLE}"))
@@ -47,25 +51,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_scheme_of_a_redis_is_taken_and_no_other() {
-        for scheme in Url::schemes(REDIS) {
+    fn every_scheme_of_a_server_is_taken_and_no_other() {
+        for scheme in Url::schemes(REDIS).chain(Url::schemes(HTTP)) {
             let path = if scheme.contains("sentinel") { "/m" } else { "" };
             let host = if scheme.contains("unix") { "/run/r.sock" } else { "127.0.0.1:1" };
-            match parse(&format!("{scheme}://{host}{path}")) {
+            match parse(&format!("{scheme}://{host}{path}"), &[REDIS, HTTP]) {
                 Ok(url) => assert_eq!(url.scheme(), scheme),
                 Err(problem) => {
-                    let is_off = cfg!(not(feature = "tls")) && scheme.starts_with("rediss");
+                    let has_tls = scheme.starts_with("rediss") || scheme == "https";
+                    let is_off = cfg!(not(feature = "tls")) && has_tls;
                     assert!(is_off && problem == BUILT_WITHOUT_TLS, "{scheme}: {problem}");
                 }
             }
         }
         for (text, expected) in [
-            ("http://h", "known are redis, rediss, redis+sentinel"),
+            ("http://h", "a `gaggle serve` is no Redis"),
+            ("amqp://h", "known are redis, rediss, redis+sentinel"),
             ("localhost", "the scheme is missing; for example: redis://"),
             ("gaggle+memory://d?name=a&members=a", "of a voting member"),
             ("local:", "local: excludes no other process"),
         ] {
-            let problem = parse(text).unwrap_err();
+            let problem = parse(text, &[REDIS]).unwrap_err();
             assert!(problem.contains(expected) && !problem.contains("tcp"), "{text}: {problem}");
         }
     }
@@ -73,10 +79,11 @@ mod tests {
     #[test]
     fn address_and_problem_show_no_secret() {
         for text in secret_urls() {
-            let shown = parse(&text).map_or_else(|problem| problem, |url| url.address());
+            let shown =
+                parse(&text, &[REDIS, HTTP]).map_or_else(|problem| problem, |url| url.address());
             assert!(!SECRET_PARTS.iter().any(|part| shown.contains(part)), "{text:?}: {shown}");
         }
-        assert!(parse("redis://u:hun?ter2@h").unwrap_err().contains("? as %3F"));
+        assert!(parse("redis://u:hun?ter2@h", &[REDIS]).unwrap_err().contains("? as %3F"));
         assert_eq!(address("redis://u:hunter%3F2@h:7/2?queue=none"), "h:7/2");
     }
 }
