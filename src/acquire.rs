@@ -149,8 +149,7 @@ impl Acquire {
                 return Err(error);
             }
         };
-        wait.granted(&*clock);
-        let guard = locker.guard(lock);
+        let guard = locker.guard(lock, wait.granted(&*clock));
         Ok(match max_hold {
             Some(max_hold) => guard.keep_alive(duration, max_hold),
             None => guard,

@@ -12,7 +12,9 @@ use gaggle_strategies::{
     lock::{LossCause, Nonce},
 };
 
-use crate::{Section, keepalive::KeepAlive, lease::Lease, own_thread::OwnThread};
+use crate::{
+    Section, keepalive::KeepAlive, lease::Lease, metrics::Stopwatch, own_thread::OwnThread,
+};
 
 /// A lock that this process holds. Dropping the guard unlocks it.
 ///
@@ -59,14 +61,16 @@ pub struct Guard {
 }
 
 impl Guard {
+    /// A guard of a lock that `mutex` has just granted; `held` has just started.
     pub(crate) fn new(
         mutex: Arc<dyn KeyedMutex>,
         thread: Option<Arc<OwnThread>>,
         lock: Lock,
+        held: Stopwatch,
     ) -> Self {
         let watch = mutex.watch(&lock);
         let opener = thread.as_ref().map(|thread| thread.opener());
-        let lease = Arc::new(Lease::new(mutex, lock, watch.observer(), opener));
+        let lease = Arc::new(Lease::new(mutex, lock, watch.observer(), opener, held));
         Self { lease, keepalive: None, watch, armed: true, thread }
     }
 
@@ -255,8 +259,9 @@ impl Drop for Guard {
             std::mem::forget((watch, self.keepalive.take()));
             return;
         }
-        let lock = self.end();
+        // Otherwise the guard has ended before.
         if self.armed {
+            let lock = self.end();
             self.lease.mutex.release(&lock);
         }
     }

@@ -60,10 +60,10 @@ impl Lease {
         lock: Lock,
         watch: LossWatch,
         opener: Option<Opener>,
+        held: Stopwatch,
     ) -> Self {
         let clock = mutex.clock();
         let state = Mutex::new(State { lock, lost: None, ended: false, extend_at: None });
-        let held = Stopwatch::start(&*clock);
         let opener = opener.or_else(|| mutex.capabilities().distributed.then(Opener::this_process));
         Self { mutex, clock, watch, state, held, opener, changed: Notify::new() }
     }
@@ -222,9 +222,10 @@ impl Lease {
 
     /// Records that the guard has released the lock: a loss is no longer noted.
     pub(crate) fn end(&self) {
+        let now = self.clock.now();
         // Notes a loss that the guard was not asked for.
-        if !std::mem::replace(&mut self.state_at(self.clock.now()).ended, true) {
-            self.held.released(&*self.clock);
+        if !std::mem::replace(&mut self.state_at(now).ended, true) {
+            self.held.released(now);
         }
     }
 

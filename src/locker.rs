@@ -11,7 +11,10 @@ use gaggle_strategies::{
 };
 
 use crate::{
-    Acquire, Guard, Section, SectionError, lock_all, metrics, own_thread::OwnThread, scope::Scope,
+    Acquire, Guard, Section, SectionError, lock_all,
+    metrics::{self, Stopwatch},
+    own_thread::OwnThread,
+    scope::Scope,
 };
 
 /// The pauses between two inspections of a key that `wait_for_release` awaits.
@@ -66,8 +69,8 @@ impl Locker {
     }
 
     /// Guards a lock that the strategy has just granted.
-    pub(crate) fn guard(self, lock: Lock) -> Guard {
-        Guard::new(self.mutex, self.thread, lock)
+    pub(crate) fn guard(self, lock: Lock, held: Stopwatch) -> Guard {
+        Guard::new(self.mutex, self.thread, lock, held)
     }
 
     /// The strategy. After [`open_on_thread`](crate::open_on_thread) it is closed with the last
@@ -231,7 +234,8 @@ impl Locker {
     /// Dropping the future leaves the lease unchanged or extended, without a guard.
     pub async fn adopt(&self, lock: &Lock, duration: Duration) -> Result<Guard, Error> {
         let lock = self.mutex.extend(lock, duration).await?;
-        Ok(self.clone().guard(lock))
+        let held = Stopwatch::start(&*self.mutex.clock());
+        Ok(self.clone().guard(lock, held))
     }
 
     /// The holder of `key`, if there is one: a snapshot for diagnostics.

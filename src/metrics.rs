@@ -1,11 +1,10 @@
 //! The metrics of guards, for the facade `metrics`; no-ops without that feature.
 
-#[cfg(feature = "metrics")]
-use std::time::Duration;
-
-#[cfg(feature = "metrics")]
-use gaggle_strategies::clock::Instant;
-use gaggle_strategies::{Error, clock::Clock, lock::LossCause};
+use gaggle_strategies::{
+    Error,
+    clock::{Clock, Instant},
+    lock::LossCause,
+};
 
 /// A time that is measured with the feature `metrics` alone: it reads the clock.
 pub(crate) struct Stopwatch {
@@ -19,19 +18,17 @@ impl Stopwatch {
         Self { started: clock.now() }
     }
 
-    fn elapsed(&self, clock: &dyn Clock) -> Duration {
-        clock.now().since(self.started)
-    }
-
-    /// A lock was granted after this wait.
-    pub(crate) fn granted(&self, clock: &dyn Clock) {
+    /// A lock was granted after this wait, and its guard holds it from now on.
+    pub(crate) fn granted(self, clock: &dyn Clock) -> Self {
+        let now = clock.now();
         metrics::counter!("gaggle_locks_granted_total").increment(1);
-        metrics::histogram!("gaggle_lock_wait_seconds").record(self.elapsed(clock));
+        metrics::histogram!("gaggle_lock_wait_seconds").record(now.since(self.started));
+        Self { started: now }
     }
 
-    /// A guard has held its lock for this long.
-    pub(crate) fn released(&self, clock: &dyn Clock) {
-        metrics::histogram!("gaggle_lock_hold_seconds").record(self.elapsed(clock));
+    /// A guard has held its lock until `now`.
+    pub(crate) fn released(&self, now: Instant) {
+        metrics::histogram!("gaggle_lock_hold_seconds").record(now.since(self.started));
     }
 }
 
@@ -41,9 +38,11 @@ impl Stopwatch {
         Self {}
     }
 
-    pub(crate) fn granted(&self, _: &dyn Clock) {}
+    pub(crate) fn granted(self, _: &dyn Clock) -> Self {
+        self
+    }
 
-    pub(crate) fn released(&self, _: &dyn Clock) {}
+    pub(crate) fn released(&self, _: Instant) {}
 }
 
 /// Creates the counters of a `Locker` at zero. Prometheus computes no increase from the first value

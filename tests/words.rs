@@ -289,6 +289,35 @@ async fn lock_all_extends_what_waits_for_the_rest() {
     }
 }
 
+/// An operator ends the lock of the first key while the second is awaited, or just before its grant.
+#[tokio::test(start_paused = true)]
+async fn lock_lost_during_lock_all_ends_the_call() {
+    for is_granted in [false, true] {
+        let locker = local();
+        let lasting = LockOptions::default().duration(ms(60_000));
+        let held = locker.lock_with("b", lasting).await.unwrap();
+        let all = {
+            let locker = locker.clone();
+            let options = forever().duration(ms(900));
+            tokio::spawn(async move { locker.lock_all(["a", "b"], options).await })
+        };
+        tokio::time::sleep(ms(1000)).await;
+        let operator = locker.operator().expect("each strategy has one");
+        operator.force_unlock("a", None, "test").await.unwrap();
+        let held = if is_granted { held.unlock().await.map(|()| None) } else { Ok(Some(held)) };
+
+        let ended = tokio::time::timeout(ms(301), all).await.expect("by the next extension");
+        let lost = ended.unwrap().unwrap_err();
+
+        assert!(matches!(lost, Error::NotHolder), "{lost}");
+        drop(held);
+        tokio::task::yield_now().await;
+        for key in ["a", "b"] {
+            assert!(locker.inspect(key).await.unwrap().is_none(), "{key}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn lock_all_refuses_invalid_keys_before_it_locks() {
     let (stub, options) = (Stub::new(), LockOptions::default());

@@ -127,7 +127,8 @@ fn held() -> (Arc<Guard>, Arc<Willing>) {
     let strategy = Arc::new(Willing { clock: clock.clone(), losses: LossRegistry::default() });
     let deadline = clock.now().after(LEASE);
     let lock = Lock::new("k", Nonce::from_u128(7), 1, Some(deadline));
-    (Arc::new(Guard::new(strategy.clone(), None, lock)), strategy)
+    let held = Stopwatch::start(&*clock);
+    (Arc::new(Guard::new(strategy.clone(), None, lock, held)), strategy)
 }
 
 /// Looks three times; asserts that a loss stays one.
