@@ -13,6 +13,7 @@ use gaggle::Url;
 use gaggle_server::{Access, Listen, Listener, Options, Service, collect_metrics, serve};
 use gaggle_strategies::{defaults::SERVED_TTL, limits::DURATION_MAX};
 use humantime::format_duration;
+use rustix::process::{Resource, getrlimit, setrlimit};
 use sd_notify::NotifyState;
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
@@ -29,6 +30,8 @@ use crate::{
 
 /// The shortest `--max-ttl`.
 const MAX_TTL_MIN: Duration = Duration::from_millis(100);
+/// The open files that suffice for all connections of the server.
+const FILES_MAX: u64 = 16_384;
 /// How often the metrics of the last requests are aggregated.
 const UPKEEP_EVERY: Duration = Duration::from_secs(5);
 
@@ -73,6 +76,7 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
     args.verbosity.start(io::stderr)?;
     check_exposure(&args)?;
+    raise_file_limit();
     let (url, max_ttl) = longest(url(&args)?, args.max_ttl)?;
     let access = match &args.tokens {
         Some(path) => {
@@ -132,6 +136,18 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
 async fn report_ready(service: Service) {
     service.ready().await;
     let _ = sd_notify::notify(&[NotifyState::Ready]);
+}
+
+/// Allows as many connections as the server admits. A service begins with 1,024 files at most.
+fn raise_file_limit() {
+    let mut limit = getrlimit(Resource::Nofile);
+    let wanted = limit.maximum.map_or(FILES_MAX, |maximum| maximum.min(FILES_MAX));
+    if limit.current.is_some_and(|current| current < wanted) {
+        limit.current = Some(wanted);
+        if let Err(error) = setrlimit(Resource::Nofile, limit) {
+            tracing::warn!(%error, wanted, "the limit of open files stays");
+        }
+    }
 }
 
 fn handler(kind: SignalKind) -> Result<Signal, Failure> {

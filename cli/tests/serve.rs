@@ -11,7 +11,7 @@ mod serve_support;
 use std::{
     env, fs,
     io::{BufRead as _, BufReader},
-    net::TcpListener,
+    net::{TcpListener, TcpStream},
     path::{Path, PathBuf},
     process::{Command, Stdio},
     thread::sleep,
@@ -91,6 +91,20 @@ fn exposed_server_must_be_asked_for() {
     assert!(error.contains("the file exists, and is not a socket"), "{error}");
     assert_eq!(fs::read_to_string(&socket).unwrap(), "a file of a user");
     fs::remove_file(&socket).unwrap();
+}
+
+/// Connections that say nothing exceed the limit of open files with which the server begins.
+#[test]
+fn silent_connections_do_not_use_up_the_files() {
+    let mut command = Command::new("sh");
+    let serve = "ulimit -S -n 64 && exec \"$0\" serve --listen 127.0.0.1:0";
+    command.args(["-c", serve, env!("CARGO_BIN_EXE_gaggle")]);
+    let server = Server::start_command(command);
+    let connect = |_| TcpStream::connect(server.address()).unwrap();
+    let _silent: Vec<_> = (0..200).map(connect).collect();
+    let began = Instant::now();
+    assert_eq!(server.claim("k").0, 201);
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
 }
 
 #[test]

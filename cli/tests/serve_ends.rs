@@ -23,8 +23,6 @@ use rustix::process::Signal;
 use serde_json::Value;
 use serve_support::{ANY_PORT, Server};
 
-const END_MAX: Duration = Duration::from_secs(10);
-
 /// The socket on which a supervisor receives what its service reports.
 struct Supervisor {
     socket: UnixDatagram,
@@ -140,13 +138,14 @@ fn stuck_connections(server: &Server) -> Vec<TcpStream> {
 }
 
 #[test]
-fn stuck_connections_delay_the_end_by_seconds() {
+fn stuck_connections_delay_the_end_by_3_s() {
     let mut server = Server::start(&ANY_PORT);
     let streams = stuck_connections(&server);
     let began = Instant::now();
     server.signal(Signal::TERM);
     assert!(server.process.wait().unwrap().success());
-    assert!(began.elapsed() < END_MAX, "{:?}", began.elapsed());
+    // The body of a request may take 5 s.
+    assert!(began.elapsed() < Duration::from_millis(4_500), "{:?}", began.elapsed());
     drop(streams);
 }
 

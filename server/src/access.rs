@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use ring::digest::{SHA256, digest};
 use subtle::ConstantTimeEq as _;
 
@@ -97,6 +97,12 @@ impl Access {
     }
 
     pub(crate) fn identify(&self, headers: &HeaderMap) -> Result<Caller, Problem> {
+        // A browser sends the requests of any page, also to a server on loopback.
+        let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
+        if !site.is_none_or(|site| matches!(site, b"same-origin" | b"none")) {
+            let message = "a page of another site has sent this request";
+            return Err(Problem::new(StatusCode::FORBIDDEN, "cross-site", message));
+        }
         let Some(tokens) = &self.0 else {
             return Ok(Caller { name: ANONYMOUS.into(), role: Role::Operator });
         };

@@ -40,6 +40,24 @@ async fn request_without_a_known_token_is_refused() {
     }
 }
 
+/// A browser sends this header, which no script can change.
+#[tokio::test(start_paused = true)]
+async fn page_of_another_site_is_refused() {
+    let (_service, client) = local(Access::anonymous(), Options::default());
+    let body = json!({ "resource": "k", "ttl": 10 }).to_string();
+    for site in ["cross-site", "same-site"] {
+        let header = [("sec-fetch-site", site)];
+        let reply = client.send("POST", "/v1/claims/", &header, body.clone()).await;
+        reply.refused(403, "cross-site");
+        client.send("GET", "/v1/status", &header, Body::empty()).await.is(403);
+    }
+    for site in ["same-origin", "none"] {
+        let header = [("sec-fetch-site", site)];
+        let reply = client.send("GET", "/v1/claims/", &header, Body::empty()).await;
+        assert_eq!(reply.is(200).body, json!([]));
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn claim_of_another_token_is_not_found() {
     let (_file, _service, [one, two, ops]) = served("another", Options::default());

@@ -132,7 +132,15 @@ async fn each_invalid_parameter_is_named() {
         let named: Vec<_> = named.into_iter().filter(|it| reply.body[it].is_string()).collect();
         assert_eq!(named, names, "{body}");
     }
-    for body in ["", "{", "[]", "5", "{\"resource\":\"k\",\"ttl\":NaN}", "{\"a\":1}x"] {
+    for body in [
+        "",
+        "{",
+        "[]",
+        "5",
+        "{\"resource\":\"k\",\"ttl\":NaN}",
+        "{\"a\":1}x",
+        "{\"a\":\"\\ud800\"}",
+    ] {
         let reply = client.send("POST", "/v1/claims/", &[], body).await;
         reply.refused(400, "invalid-json");
     }
