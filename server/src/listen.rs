@@ -9,6 +9,7 @@ use std::{
     str::FromStr,
 };
 
+use futures_util::future::{BoxFuture, FutureExt as _, ready};
 #[cfg(feature = "tls")]
 use gaggle::channels::tls::TlsServer;
 #[cfg(unix)]
@@ -150,41 +151,32 @@ impl Listener {
         }
     }
 
-    /// Accepts a connection.
-    pub(crate) async fn accept(&self) -> io::Result<Accepted> {
+    /// Accepts a connection. Its handshake is yet to be awaited.
+    pub(crate) async fn accept(&self) -> io::Result<Handshake> {
         Ok(match &self.0 {
-            Kind::Tcp(listener) => Accepted::Plain(Box::new(accept_tcp(listener).await?)),
+            Kind::Tcp(listener) => plain(accept_tcp(listener).await?),
             #[cfg(feature = "tls")]
-            Kind::Tls(listener, tls) => Accepted::Tls(accept_tcp(listener).await?, tls.clone()),
+            Kind::Tls(listener, tls) => {
+                let (stream, tls) = (accept_tcp(listener).await?, tls.clone());
+                async move { Ok(Box::new(tls.accept(stream).await?) as Box<dyn Stream>) }.boxed()
+            }
             #[cfg(unix)]
-            Kind::Unix(listener, _) => Accepted::Plain(Box::new(listener.accept().await?.0)),
+            Kind::Unix(listener, _) => plain(listener.accept().await?.0),
         })
     }
+}
+
+/// The stream of a connection, once both sides have agreed on it.
+pub(crate) type Handshake = BoxFuture<'static, io::Result<Box<dyn Stream>>>;
+
+fn plain(stream: impl Stream + 'static) -> Handshake {
+    ready(Ok(Box::new(stream) as Box<dyn Stream>)).boxed()
 }
 
 async fn accept_tcp(listener: &TcpListener) -> io::Result<TcpStream> {
     let (stream, _) = listener.accept().await?;
     stream.set_nodelay(true)?;
     Ok(stream)
-}
-
-/// A connection before its handshake.
-pub(crate) enum Accepted {
-    Plain(Box<dyn Stream>),
-    #[cfg(feature = "tls")]
-    Tls(TcpStream, Arc<TlsServer>),
-}
-
-impl Accepted {
-    /// Shakes hands, where the listener has TLS.
-    #[allow(clippy::unused_async, reason = "TLS is a feature")]
-    pub(crate) async fn handshake(self) -> io::Result<Box<dyn Stream>> {
-        match self {
-            Self::Plain(stream) => Ok(stream),
-            #[cfg(feature = "tls")]
-            Self::Tls(stream, tls) => Ok(Box::new(tls.accept(stream).await?)),
-        }
-    }
 }
 
 /// Removed as the listener is dropped.

@@ -18,7 +18,7 @@ use tower_service::Service as _;
 
 use crate::{
     Service,
-    listen::{Accepted, Listener},
+    listen::{Handshake, Listener},
     service::Scheme,
     timed_stream::{IDLE_TIMEOUT, TimedStream},
 };
@@ -79,10 +79,10 @@ async fn accept(
     loop {
         let permit = permits.clone().acquire_owned().await.expect("it is never closed");
         match listener.accept().await {
-            Ok(accepted) => {
+            Ok(handshake) => {
                 let (connect, scheme) = (connect.clone(), listener.scheme());
                 connections.spawn(async move {
-                    if let Err(error) = connect.run(accepted, scheme).await {
+                    if let Err(error) = connect.run(handshake, scheme).await {
                         tracing::debug!(error = %error, "connection ended");
                     }
                     drop(permit);
@@ -100,12 +100,11 @@ async fn accept(
 impl Connect {
     async fn run(
         self,
-        accepted: Accepted,
+        handshake: Handshake,
         scheme: Scheme,
     ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         let slow = || io::Error::new(io::ErrorKind::TimedOut, "the handshake took too long");
-        let stream =
-            timeout(HANDSHAKE_TIMEOUT, accepted.handshake()).await.map_err(|_| slow())??;
+        let stream = timeout(HANDSHAKE_TIMEOUT, handshake).await.map_err(|_| slow())??;
         let (stream, requests) = TimedStream::new(stream);
         let respond = service_fn(move |request: Request<Incoming>| {
             let in_request = requests.begin(request.version());

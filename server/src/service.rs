@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use axum::{
     Extension, Json, Router,
     extract::{Request, State},
-    http::{HeaderMap, HeaderValue, StatusCode, header},
+    http::{HeaderValue, StatusCode, header},
     middleware::{Next, from_fn, from_fn_with_state},
     response::{IntoResponse, Response},
     routing::get,
@@ -65,7 +65,7 @@ pub(crate) struct ServiceState {
     pub(crate) access: Access,
     pub(crate) claims: Arc<Claims>,
     pub(crate) readiness: Readiness,
-    metrics: Mutex<Option<PrometheusHandle>>,
+    pub(crate) metrics: Mutex<Option<PrometheusHandle>>,
 }
 
 /// The scheme under which a listener is reached; without it, URLs of claims are relative.
@@ -113,13 +113,13 @@ impl Service {
             .route(PREFIX, list)
             .route("/v1/claims/{id}", claim.clone())
             .route("/v1/claims/{id}/", claim)
-            .route("/v1/status", get(read_status))
-            .route("/metrics", get(metrics))
+            .route("/v1/status", get(status::read))
+            .route("/metrics", get(status::metrics))
             .layer(from_fn_with_state(state.clone(), authenticate));
         Router::new()
             .route("/", get(status::page))
             .route("/health", get(|| async { Json(json!({ "status": "ok" })) }))
-            .route("/ready", get(ready))
+            .route("/ready", get(status::ready))
             .merge(guarded)
             .fallback(|| async {
                 Problem::new(StatusCode::NOT_FOUND, "no-route", "the API is at /v1/claims/")
@@ -393,32 +393,4 @@ async fn describe(State(state): State<Arc<ServiceState>>) -> Response {
     let max_ttl = state.claims.options.max_ttl.as_secs_f64();
     let version = env!("CARGO_PKG_VERSION");
     problem::json(StatusCode::OK, &json!({ "api": API, "version": version, "max_ttl": max_ttl }))
-}
-
-async fn ready(State(state): State<Arc<ServiceState>>) -> Response {
-    let claims = &state.claims;
-    match state.readiness.check(claims).await {
-        Ok(()) => problem::json(StatusCode::OK, &json!({ "ready": true })),
-        Err(problem) => problem.with("ready", false).into_response(),
-    }
-}
-
-async fn read_status(
-    State(state): State<Arc<ServiceState>>,
-    Extension(caller): Extension<Caller>,
-) -> Response {
-    let status = status::status(&state.claims, &state.readiness, &caller).await;
-    problem::json(StatusCode::OK, &status)
-}
-
-async fn metrics(State(state): State<Arc<ServiceState>>) -> Result<Response, Problem> {
-    let handle = state.metrics.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    let handle = handle.ok_or_else(|| {
-        Problem::new(StatusCode::NOT_FOUND, "no-metrics", "this server has no metrics")
-    })?;
-    let media_type = HeaderMap::from_iter([(
-        header::CONTENT_TYPE,
-        HeaderValue::from_static("text/plain; version=0.0.4"),
-    )]);
-    Ok((media_type, handle.render()).into_response())
 }

@@ -1,9 +1,15 @@
-//! What an operator looks at first: the status as JSON, and the page that shows it.
+//! What operations ask: readiness, metrics, the status as JSON, and the page that shows it.
 
-use std::{cmp::Reverse, collections::BTreeSet, sync::LazyLock};
+use std::{
+    cmp::Reverse,
+    collections::BTreeSet,
+    sync::{Arc, LazyLock, PoisonError},
+};
 
 use axum::{
-    http::{HeaderName, HeaderValue, header},
+    Extension,
+    extract::State,
+    http::{HeaderName, HeaderValue, StatusCode, header},
     response::{Html, IntoResponse, Response},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -20,8 +26,8 @@ use crate::{
     claims::Claims,
     id::ClaimId,
     owner::{process_of, token_of},
-    problem::Problem,
-    readiness::Readiness,
+    problem::{self, Problem},
+    service::ServiceState,
 };
 
 /// How many keys are shown: those with the most waiters.
@@ -58,9 +64,35 @@ pub(crate) async fn page() -> Response {
     (headers, Html(PAGE)).into_response()
 }
 
+/// `GET /ready`.
+pub(crate) async fn ready(State(state): State<Arc<ServiceState>>) -> Response {
+    match state.readiness.check(&state.claims).await {
+        Ok(()) => problem::json(StatusCode::OK, &json!({ "ready": true })),
+        Err(problem) => problem.with("ready", false).into_response(),
+    }
+}
+
+/// `GET /metrics`.
+pub(crate) async fn metrics(State(state): State<Arc<ServiceState>>) -> Result<Response, Problem> {
+    let handle = state.metrics.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let handle = handle.ok_or_else(|| {
+        Problem::new(StatusCode::NOT_FOUND, "no-metrics", "this server has no metrics")
+    })?;
+    let media_type = HeaderValue::from_static("text/plain; version=0.0.4");
+    Ok(([(header::CONTENT_TYPE, media_type)], handle.render()).into_response())
+}
+
 /// `GET /v1/status`, with the keys and losses that the caller may see.
-pub(crate) async fn status(claims: &Claims, readiness: &Readiness, caller: &Caller) -> Value {
-    let mut problem = readiness.check(claims).await.err();
+pub(crate) async fn read(
+    State(state): State<Arc<ServiceState>>,
+    Extension(caller): Extension<Caller>,
+) -> Response {
+    problem::json(StatusCode::OK, &status(&state, &caller).await)
+}
+
+async fn status(state: &ServiceState, caller: &Caller) -> Value {
+    let claims = &*state.claims;
+    let mut problem = state.readiness.check(claims).await.err();
     let (mut entries, is_complete) = held(claims).await.unwrap_or_else(|error| {
         problem.get_or_insert(error);
         Default::default()
