@@ -18,8 +18,8 @@ use serve_support::{ANY_PORT, Server};
 
 /// The exit code of `gaggle run` whose key is held.
 const HELD: i32 = 124;
-/// By how much one cron fires later than the other.
-const LATER: Duration = Duration::from_millis(20);
+/// By how much one cron fires later than the other: the job of the first has ended.
+const LATER: Duration = Duration::from_millis(200);
 
 fn fire(count: u32, period: Duration) {
     let server = Server::start(&ANY_PORT);

@@ -223,7 +223,7 @@ fn rolling_restart_keeps_claims_and_transfers_leadership() {
         servers[at].signal(Signal::TERM);
         assert!(servers[at].process.wait().unwrap().success());
         if led {
-            // No election had the time that a silent leader takes.
+            // The election after a silent leader takes longer.
             assert!(leader(&servers[other]).is_some_and(|leader| leader != names[at]));
         }
         let (status, renewed) = servers[other].request("PATCH", &path, r#"{"ttl":2}"#);

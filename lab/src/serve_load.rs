@@ -208,7 +208,7 @@ async fn intruders(args: &Args) -> Result<bool> {
     let (quiet, loaded) =
         (Server::start(&args.gaggle, "quiet")?, Server::start(&args.gaggle, "intruders")?);
     let intruders = intruders::Intruders::begin(&loaded.address);
-    // Until all are connected.
+    // All intruders connect meanwhile.
     sleep(Duration::from_secs(3)).await;
     let is_fast = compare("intruders", args.rounds, &quiet, &loaded).await?;
     let mut tail = Latencies::default();

@@ -52,7 +52,7 @@ impl Intruders {
         for number in 0..SLOW + SILENT {
             let (address, counts) = (address.to_owned(), counts.clone());
             tasks.spawn(async move {
-                // They do not connect all at once, again and again.
+                // The connections begin one after the other, and are cut off so.
                 sleep(Duration::from_micros(1_000 * number as u64)).await;
                 loop {
                     let _ = drip(&address, number < SLOW).await;
@@ -102,7 +102,7 @@ impl Intruders {
     }
 }
 
-/// A byte a second, or nothing, until the server ends the connection.
+/// Sends a byte a second, or nothing, until the server ends the connection.
 async fn drip(address: &str, sends: bool) -> std::io::Result<()> {
     let mut stream = TcpStream::connect(address).await?;
     for byte in b"GET /health HTTP/1.1\r\nX-Slow: ".iter().chain(b"y".iter().cycle()) {
