@@ -13,7 +13,9 @@ use std::{
 };
 
 use axum::http::StatusCode;
-use gaggle::{Clock, Inspection, Instant, KeyedMutex, Lock, Nonce};
+use gaggle::{
+    Clock, Error, Inspection, Instant, KeyedMutex, Lock, Nonce, strategies::limits::DURATION_MIN,
+};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -36,8 +38,7 @@ const CLAIM_MEMORY: Duration = Duration::from_secs(600);
 const ENDED_MAX: usize = 100_000;
 /// How often active claims past their deadline are ended here.
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
-/// The table of a member may be behind the leader's: how often it is read for an unknown claim.
-const LOOKS: u32 = 4;
+/// How often a request that waits for a grant looks at a key that is free or its own.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// The claims of a server, over one strategy.
@@ -258,18 +259,22 @@ impl Claims {
 
     /// The holder of the key, if it is this claim.
     async fn look(&self, id: &ClaimId) -> Result<Option<Inspection>, Problem> {
-        let looks = if self.mutex.group_status().is_some() { LOOKS } else { 1 };
-        for look in 0..looks {
-            if look > 0 {
-                self.clock.sleep_until(self.clock.now().after(LOOK_EVERY)).await;
-            }
-            let holder = self.mutex.inspect(&id.key).await?;
-            let found = holder.filter(|holder| holder.nonce == id.nonce);
-            if found.is_some() {
-                return Ok(found);
-            }
+        let found = self.holder_of(id).await?;
+        if found.is_some() || self.mutex.group_status().is_none() {
+            return Ok(found);
         }
-        Ok(None)
+        // The table of a member may be behind the leader's. The answer to a request through the log
+        // shows that all earlier grants are in it.
+        let unknown = Lock::new(id.key.clone(), Nonce::random(), 0, None);
+        match self.mutex.extend(&unknown, DURATION_MIN).await {
+            Ok(_) | Err(Error::NotHolder | Error::Expired) => self.holder_of(id).await,
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn holder_of(&self, id: &ClaimId) -> Result<Option<Inspection>, Problem> {
+        let holder = self.mutex.inspect(&id.key).await?;
+        Ok(holder.filter(|holder| holder.nonce == id.nonce))
     }
 
     /// An active claim that another server, or another process, has made.

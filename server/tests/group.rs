@@ -12,6 +12,7 @@ use gaggle::{
     channels::{Hub, NodeName},
     strategies::{Gaggle, MemberOptions, clock::TokioClock},
 };
+use gaggle_fixtures::{Faults, FaultyChannel};
 use gaggle_server::{Access, Options, Service};
 use serde_json::json;
 use support::{Client, sleep};
@@ -26,12 +27,17 @@ struct Node {
 
 /// This many of the three members run.
 async fn group(running: usize) -> Vec<Node> {
+    group_with(running, &Faults::default()).await
+}
+
+async fn group_with(running: usize, faults: &Faults) -> Vec<Node> {
     let (hub, names) = (Hub::new(), ["a", "b", "c"].map(|name| NodeName::new(name).unwrap()));
     let mut nodes = Vec::new();
     for name in names.clone().into_iter().take(running) {
         let options = MemberOptions::named("claims", names.clone()).outside_max(MAX_TTL);
         let options = options.clock(Arc::new(TokioClock::new()));
-        let member = Gaggle::open(Arc::new(hub.channel(name)), options).await.unwrap();
+        let channel = FaultyChannel::new(Arc::new(hub.channel(name)), faults.clone());
+        let member = Gaggle::open(Arc::new(channel), options).await.unwrap();
         let options = Options::default().max_ttl(MAX_TTL);
         let service = Service::new(Locker::new(member), Access::anonymous(), options).unwrap();
         let client = Client { router: service.router(), token: None };
@@ -42,7 +48,11 @@ async fn group(running: usize) -> Vec<Node> {
 
 /// A group that grants.
 async fn ready() -> Vec<Node> {
-    let nodes = group(3).await;
+    ready_with(&Faults::default()).await
+}
+
+async fn ready_with(faults: &Faults) -> Vec<Node> {
+    let nodes = group_with(3, faults).await;
     for node in &nodes {
         while node.client.get("/ready").await.status != 200 {
             sleep(0.5).await;
@@ -99,6 +109,33 @@ async fn each_server_serves_an_active_claim() {
     sleep(0.1).await;
     assert_eq!(a.get(&claim).await.is(200).text("status"), "expired");
     c.create(json!({ "resource": "k", "ttl": 10 })).await.is(201);
+}
+
+/// A claim that is not found is lost, as far as its client knows.
+#[tokio::test(start_paused = true)]
+async fn server_that_is_behind_denies_no_claim() {
+    let faults = Faults::default();
+    let nodes = ready_with(&faults).await;
+    let mut behind = None;
+    for (name, node) in ["a", "b", "c"].into_iter().zip(&nodes) {
+        if node.client.get("/v1/status").await.body["group"]["leads"] == false {
+            behind = Some((NodeName::new(name).unwrap(), node));
+        }
+    }
+    let (name, behind) = behind.unwrap();
+    let leader = nodes.iter().find(|node| !std::ptr::eq(*node, behind)).unwrap();
+    faults.isolate(&name);
+    let claim = leader.client.claim("k").await;
+    for _ in 0..3 {
+        let reply = behind.client.get(&claim).await;
+        assert!(matches!(reply.status, 503 | 504), "{reply:?}");
+    }
+    faults.heal();
+    let mut found = behind.client.get(&claim).await;
+    while matches!(found.status, 503 | 504) {
+        found = behind.client.get(&claim).await;
+    }
+    assert_eq!(found.is(200).text("status"), "active");
 }
 
 #[tokio::test(start_paused = true)]
