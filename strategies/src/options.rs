@@ -74,9 +74,11 @@ impl LockOptions {
     /// Sets the nonce of the acquisition: for a server whose clients name their acquisitions, and
     /// may come to another process with the same name. Use [`Nonce::given`].
     ///
-    /// A repeated call with the nonce keeps the position in the queue, on members also in another
-    /// process, or returns the lock that the nonce holds. The call makes one acquisition: where
-    /// others retry under a fresh nonce, it ends as [`Error::TimedOut`].
+    /// A repeated call with the nonce keeps the position in the queue, also in another process, which
+    /// then gets the grant, or returns the lock that the nonce holds. If the connection to a Redis
+    /// breaks during the call, the other process may stay the waiter: if it is dead, the call queues
+    /// again. The call makes one acquisition: where others retry under a fresh nonce, it ends as
+    /// [`Error::TimedOut`].
     ///
     /// # Cancel safety
     ///

@@ -58,6 +58,25 @@ async fn close_ends_an_attempt_to_connect() {
     server.signal("CONT");
 }
 
+/// A LOCK of another process may arrive after the nonce was unlocked, or its lease expired.
+#[tokio::test]
+async fn ended_given_nonce_is_not_granted_again() {
+    let server = Server::start().await;
+    let [a, b] = [server.options(), server.options()].map(Redis::open);
+    let (a, b) = (a.await.unwrap(), b.await.unwrap());
+    for (bits, expires) in [(7, false), (8, true)] {
+        let given = LockOptions::default().nonce(Nonce::given(bits)).max_wait(ms(300));
+        let lock = a.lock("k", given.clone().duration(ms(50))).await.unwrap();
+        if expires {
+            tokio::time::sleep(ms(60)).await;
+        } else {
+            a.unlock(&lock).await.unwrap();
+        }
+        assert!(matches!(b.lock("k", given).await, Err(Error::TimedOut(None))), "{expires}");
+        assert!(b.inspect("k").await.unwrap().is_none());
+    }
+}
+
 /// A repeated LOCK of a given nonce keeps its position, and moves the wait to the process that
 /// repeats it. The former process unlocks nothing.
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! The pure state machine of every call: pending requests and held locks.
 
 mod events;
+mod given;
 mod held;
 mod pending;
 mod request;
@@ -13,7 +14,7 @@ use smallvec::SmallVec;
 
 pub use self::held::Delivery;
 pub(crate) use self::timers::earlier;
-use self::{held::HeldLocks, pending::Pending, sends::Sends, timers::Timer};
+use self::{given::GivenCalls, held::HeldLocks, pending::Pending, sends::Sends, timers::Timer};
 use super::{
     backend::{Cause, Profile},
     calls::{Call, CallId, LockCall, Output, Query, Reply, RequestId},
@@ -41,6 +42,7 @@ pub struct Core {
     link: Link,
     pending: Pending,
     held: HeldLocks,
+    given: GivenCalls,
     /// When the held locks are checked at the granting side.
     held_check_at: Option<Instant>,
     outputs: Vec<Output>,
@@ -130,6 +132,7 @@ impl Core {
             link: Link::Down(None),
             pending: Pending::default(),
             held: HeldLocks::default(),
+            given: GivenCalls::default(),
             held_check_at: None,
             outputs: Vec::new(),
             unsafe_keys: BTreeSet::new(),
@@ -174,6 +177,9 @@ impl Core {
             Call::Lock(lock) => {
                 if self.knows(lock.nonce) {
                     return self.reply(lock.id, Reply::Ended);
+                }
+                if lock.nonce.is_given() {
+                    self.given.begin(now, lock.nonce);
                 }
                 let (id, caller, limit) = (RequestId::Lock(lock.nonce), lock.id, lock.limit);
                 self.add(now, id, caller, limit, Op::lock(lock));
@@ -276,7 +282,8 @@ impl Core {
     fn unlock(&mut self, now: Instant, lock: Lock, until: Instant, copies: bool) {
         let held = self.held.get(lock.nonce());
         let until = held.map_or(until, |held| until.max(held.extended_to));
-        let copies = held.map_or(copies, |held| !held.sole);
+        // Another process may have sent a LOCK of a given nonce.
+        let copies = held.map_or(copies, |held| !held.sole) || lock.nonce().is_given();
         let id = RequestId::Unlock(lock.nonce());
         self.pending.enter(now, id, || Op::unlock(lock, copies, until)).repeat_until(until);
     }

@@ -4,7 +4,7 @@
 -- ARGV[4]  nonce
 -- ARGV[5]  duration (ms)
 -- ARGV[6]  wait (ms; 0 not at all, -1 without end)
--- ARGV[7]  "c" if copies of this LOCK may be in flight (else "-")
+-- ARGV[7]  "c" if copies of this LOCK may be in flight, "g" if other calls have its nonce (else "-")
 -- ARGV[8]  owner
 --
 -- Replies one of
@@ -64,7 +64,7 @@ local function enqueue()
       call('HSET', asked, '#c', part[1])
     end
     call('HSET', asked, '#', position, nonce, terms)
-  elseif copies == '-' then
+  elseif copies ~= 'c' then
     -- Another call with this nonce counts its wait and its lease from here, and gets the grant.
     call('HSET', asked, nonce, terms)
   end
@@ -79,7 +79,7 @@ if holder == nonce then
   -- include grant_of
   -- include remaining
   reply = 'again ' .. token .. ' ' .. left
-  if copies == 'c' then
+  if copies ~= '-' then
     -- Before the SET, which needs memory.
     call('DEL', KEYS[6])
     call('SET', KEYS[6], nonce, 'PX', left + memory)
@@ -98,7 +98,7 @@ if reply then
 elseif not value and (not rest or wait == '0' and silent) then
   local enqueued = stamp
   -- include grant
-  if copies == 'c' then
+  if copies ~= '-' then
     call('SET', KEYS[6], nonce, 'PX', duration + memory)
   end
   reply = 'granted ' .. token

@@ -139,7 +139,8 @@ impl Encoder {
                     Until::At(until) => cmd.arg(whole_ms(until.since(now)).max(1)),
                     Until::Forever => cmd.arg(-1),
                 };
-                cmd.arg(flag(*copies));
+                // The first LOCK of a call under a given nonce may follow those of other calls.
+                cmd.arg(if nonce.is_given() && !copies { "g" } else { flag(*copies) });
                 match &owner.label {
                     None => cmd.write_arg_fmt(format_args!("{} -", self.owner)),
                     Some(label) => cmd.write_arg_fmt(format_args!("{} +{label}", self.owner)),

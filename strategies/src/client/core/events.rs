@@ -95,6 +95,7 @@ impl Core {
         }
         let id = request.lock_call().id;
         let sent = request.sends.first_sent().unwrap_or(now);
+        let sent = self.given.first(nonce).map_or(sent, |first| first.min(sent));
         let deadline = granted_deadline(sent, now, waited, lease, self.profile.drift);
         let lock = Lock::new(key, nonce, token, Some(deadline));
         let sole = !request.sends.has_copies();

@@ -23,6 +23,44 @@ fn unlock_is_a_copy_when_it_is_repeated() {
     assert_eq!((copies(&mut core, 1), copies(&mut core, 101)), (false, true));
 }
 
+/// Another process may have sent a LOCK of the nonce, which may arrive after the unlock.
+#[test]
+fn unlock_of_a_given_nonce_is_a_copy() {
+    let mut core = core(true);
+    let given = Nonce::given(7);
+    let Call::Lock(call) = waits(1, 5_000) else { unreachable!("it is a LOCK") };
+    core.call(at(0), Call::Lock(LockCall { nonce: given, ..call }));
+    assert!(!copies(&mut core, 0), "its own LOCK is sent once");
+    let Event::Granted { key, token, waited, lease, .. } = granted(1) else {
+        unreachable!("it is a grant")
+    };
+    core.handle(at(0), Event::Granted { nonce: given, key, token, waited, lease });
+    unlock(&mut core, Lock::new("k", given, token, None), 9_000);
+    assert!(copies(&mut core, 1));
+}
+
+/// The grant of a call that has timed out arrives during the next one of its nonce.
+#[test]
+fn late_grant_of_a_given_nonce_counts_from_its_first_call() {
+    let mut core = core(true);
+    let given = Nonce::given(7);
+    let begin = |core: &mut Core, now: u64| {
+        let Call::Lock(call) = waits(1, now + 1_000) else { unreachable!("it is a LOCK") };
+        core.call(at(now), Call::Lock(LockCall { nonce: given, ..call }));
+        sent(core, now);
+    };
+    begin(&mut core, 0);
+    core.expire(at(1_000));
+    begin(&mut core, 2_000);
+    let Event::Granted { key, token, waited, lease, .. } = granted(1) else {
+        unreachable!("it is a grant")
+    };
+    core.handle(at(2_100), Event::Granted { nonce: given, key, token, waited, lease });
+    let replies = replies(&mut core);
+    let Some((_, Reply::Granted { lock, .. })) = replies.last() else { panic!("{replies:?}") };
+    assert!(lock.deadline().is_some_and(|deadline| deadline < at(0).after(waited + lease)));
+}
+
 /// At its end it is sent for the last time.
 #[test]
 fn unlock_is_repeated_until_its_end() {
