@@ -12,7 +12,7 @@
 //! invocation, or never. So may a LOCK that timed out or was withdrawn, and its hold ends at any
 //! time, because its withdrawal may be in flight. If one call of a nonce was granted and another
 //! failed, its hold is uncertain from the failed call's invocation on, because a failed call
-//! withdraws its nonce. Two events at one instant happened in either order.
+//! withdraws its nonce, unless that was given. Two events at one instant happened in either order.
 //!
 //! # Layout
 //!

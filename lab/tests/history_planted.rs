@@ -9,6 +9,7 @@ use gaggle_lab::history::{
     ModelKind::{self, Fenced, Leased, Queued},
     Operation, Outcome, Refusal, Rule,
 };
+use gaggle_strategies::lock::Nonce;
 use history_support::*;
 
 /// No order explains the history.
@@ -39,6 +40,17 @@ fn repeated_lock_holds_from_its_first_reply() {
     let bad = [&asked_twice[..], &[granted(2, 6, 20, 1, 25)]].concat();
     finds(Leased, &bad);
     passes(&[Leased], &[&asked_twice[..], &[granted(2, 1, 4, 1, 4)]].concat());
+}
+
+/// A failed call withdraws its nonce, unless that was given: another process may rely on it.
+#[test]
+fn failed_call_of_a_given_nonce_withdraws_nothing() {
+    let given = |operation| Operation { nonce: Nonce::given(1), ..operation };
+    let generated =
+        [granted(1, 0, 1, 1, 100), by(9, timed_out(1, 2, 3)), granted(2, 5, 50, 2, 150)];
+    passes(&[Leased], &generated);
+    let [first, failed, second] = generated;
+    finds(Leased, &[given(first), given(failed), second]);
 }
 
 #[test]

@@ -19,7 +19,8 @@ use redis::{
 enum Step {
     Lock {
         nonce: u8,
-        copies: bool,
+        /// The last argument but one.
+        copies: &'static str,
     },
     Unlock {
         nonce: u8,
@@ -43,8 +44,9 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     let (nonce, copies) = (0..12_u8, any::<bool>());
+    let of_lock = prop_oneof![Just("-"), Just("c"), Just("g")];
     prop_oneof![
-        6 => (nonce.clone(), copies).prop_map(|(nonce, copies)| Step::Lock { nonce, copies }),
+        6 => (nonce.clone(), of_lock).prop_map(|(nonce, copies)| Step::Lock { nonce, copies }),
         4 => (nonce.clone(), copies).prop_map(|(nonce, copies)| Step::Unlock { nonce, copies }),
         1 => (nonce.clone(), 3..12_u32).prop_map(|(nonce, tens)| Step::Extend { nonce, ms: tens * 10_000 }),
         1 => nonce.clone().prop_map(|nonce| Step::Poll { nonce }),
@@ -70,10 +72,13 @@ async fn run(connection: &mut MultiplexedConnection, step: &Step) -> Vec<String>
         Step::Lock { nonce, copies } => {
             let wait = ["0", "-1", "90000"][usize::from(nonce / 4)];
             let lease = (60_000 + 10_000 * u32::from(nonce)).to_string();
-            let arguments = [never(), hex(nonce), lease, wait.into(), flag(copies), owner()];
+            let arguments = [never(), hex(nonce), lease, wait.into(), copies.into(), owner()];
             ("lock", nonce, arguments.to_vec())
         }
-        Step::Unlock { nonce, copies } => ("unlock", nonce, vec![hex(nonce), flag(copies)]),
+        Step::Unlock { nonce, copies } => {
+            let token = token(&call(connection, "inspect", nonce, Vec::new()).await);
+            ("unlock", nonce, vec![hex(nonce), flag(copies), token])
+        }
         Step::Extend { nonce, ms } => {
             let token = token(&call(connection, "inspect", nonce, Vec::new()).await);
             ("extend", nonce, vec![hex(nonce), ms.to_string(), token])

@@ -112,8 +112,9 @@ impl Timeline {
                 (Call::Unlock, Outcome::Unknown) => {
                     first.get_or_insert(from);
                 }
-                // A failed LOCK withdraws its nonce, also if another call of it was granted.
-                (Call::Lock { .. }, _) if call.is_ghost() => {
+                // A failed LOCK withdraws its nonce, also if another call of it was granted: but
+                // not a given one, on which another process may rely.
+                (Call::Lock { .. }, _) if call.is_ghost() && !call.operation.nonce.is_given() => {
                     first.get_or_insert(from);
                 }
                 (Call::Unlock, Outcome::Done) => {

@@ -63,6 +63,16 @@ impl KeySpace {
         self.sorted(key)?.get(member.as_bytes()).map(|score| *score as u64)
     }
 
+    /// The text of a field of a hash.
+    pub(crate) fn field(&mut self, key: &[u8], field: &str) -> Option<String> {
+        match self.live(key)? {
+            (Value::Hash(hash), _) => {
+                hash.get(field.as_bytes()).map(|text| String::from_utf8_lossy(text).into_owned())
+            }
+            _ => None,
+        }
+    }
+
     /// The last millisecond in which a key lives, if it lives and has an end.
     pub(crate) fn end(&mut self, key: &[u8]) -> Option<u64> {
         self.live(key)?.1

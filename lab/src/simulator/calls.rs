@@ -20,8 +20,8 @@ use crate::history::{
 #[derive(Debug, Default)]
 pub(super) struct Calls {
     recorder: Recorder,
-    /// Whose LOCK has no reply so far, with the nonce that is in a queue for it.
-    asking: BTreeMap<Op, (u32, Option<Nonce>)>,
+    /// The clients whose LOCK has no reply so far, with the nonce that is in a queue for it.
+    asking: BTreeMap<(Op, u32), Option<Nonce>>,
     ops: BTreeMap<u32, Op>,
     /// Counts holders that gave up without a call.
     silent: u32,
@@ -33,7 +33,7 @@ const BUDGET: u64 = 200_000;
 impl Calls {
     pub(super) fn invoke(&mut self, now: u64, client: u32, key: Arc<str>, op: Op, call: Call) {
         if call.is_lock() {
-            self.asking.insert(op, (client, None));
+            self.asking.insert((op, client), None);
             self.ops.insert(client, op);
         }
         self.recorder.invoke(client, Duration::from_nanos(now), key, op.nonce(), call);
@@ -46,7 +46,7 @@ impl Calls {
 
     /// The operation waits in a queue under this nonce.
     pub(super) fn queued(&mut self, now: u64, op: Op, nonce: Nonce) {
-        if let Some((client, position)) = self.asking.get_mut(&op) {
+        for ((_, client), position) in self.asking.range_mut((op, 0)..=(op, u32::MAX)) {
             *position = Some(nonce);
             self.recorder.queued(*client, Duration::from_nanos(now));
         }
@@ -54,28 +54,28 @@ impl Calls {
 
     /// Whether the client's LOCK is in a queue.
     pub(super) fn is_queued(&self, client: u32) -> bool {
-        let asking = self.ops.get(&client).and_then(|op| self.asking.get(op));
-        asking.is_some_and(|(_, position)| position.is_some())
+        let asking = self.ops.get(&client).and_then(|op| self.asking.get(&(*op, client)));
+        asking.is_some_and(|position| position.is_some())
     }
 
     /// The nonce has lost its position. The operation may wait under another.
     pub(super) fn dropped(&mut self, op: Op, nonce: Nonce) {
-        if let Some((client, position)) = self.asking.get(&op)
-            && *position == Some(nonce)
-        {
-            self.recorder.dropped(*client);
+        for ((_, client), position) in self.asking.range((op, 0)..=(op, u32::MAX)) {
+            if *position == Some(nonce) {
+                self.recorder.dropped(*client);
+            }
         }
     }
 
     /// All queues were lost together with the group.
     pub(super) fn all_dropped(&mut self) {
-        self.asking.values().for_each(|(client, _)| self.recorder.dropped(*client));
+        self.asking.keys().for_each(|(_, client)| self.recorder.dropped(*client));
     }
 
     /// The client will never have its reply.
     pub(super) fn forget(&mut self, client: u32) {
         if let Some(op) = self.ops.remove(&client) {
-            self.asking.remove(&op);
+            self.asking.remove(&(op, client));
         }
     }
 

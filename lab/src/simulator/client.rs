@@ -1,13 +1,9 @@
 //! Clients: tasks that lock, extend, unlock, cancel and die.
 
-use std::{
-    collections::VecDeque,
-    future::Future,
-    pin::pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    task::Poll,
-    time::Duration,
-};
+mod claims;
+mod handed;
+
+use std::{future::Future, pin::pin, sync::Arc, task::Poll, time::Duration};
 
 use futures_util::{pending, poll};
 use gaggle_strategies::{
@@ -19,6 +15,8 @@ use gaggle_strategies::{
     operator::ForcedUnlock,
 };
 
+use self::claims::Claim;
+pub(super) use self::{claims::Claims, handed::Handed};
 use super::{
     clock::SimClock,
     plan::WorkPlan,
@@ -38,6 +36,7 @@ pub(super) struct Client {
     pub(super) keys: Vec<Arc<str>>,
     pub(super) random: Random,
     pub(super) handed: Arc<Handed>,
+    pub(super) claims: Arc<Claims>,
     /// The lock was granted to another client.
     pub(super) adopting: bool,
     /// The client holds its locks outside the members: no notice of a loss reaches it.
@@ -46,25 +45,6 @@ pub(super) struct Client {
     pub(super) forgotten: u64,
     /// Checks that calls end by the deadline; how long its process stood still must be known.
     pub(super) standstill: Arc<Standstill>,
-}
-
-/// Locks on their way from one client to another, as plain values without deadlines.
-#[derive(Debug, Default)]
-pub(super) struct Handed(Mutex<VecDeque<(Op, Lock)>>);
-
-impl Handed {
-    fn locks(&self) -> MutexGuard<'_, VecDeque<(Op, Lock)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn put(&self, op: Op, lock: &Lock) {
-        let lock = Lock::new(lock.key().clone(), lock.nonce(), lock.fencing_token(), None);
-        self.locks().push_back((op, lock));
-    }
-
-    fn take(&self) -> Option<(Op, Lock)> {
-        self.locks().pop_front()
-    }
 }
 
 /// How far a call may overrun its deadline while its driver runs: its shortest sleep, and rounding.
@@ -106,10 +86,17 @@ impl Client {
             MaxWait::AtMost(Duration::from_millis(self.random.spread(1, self.work.wait_ms_max)))
         };
         let duration = Duration::from_millis(duration_ms);
+        if let Some(claim) = self.taken_claim() {
+            return self.claim(claim, max_wait).await;
+        }
         let op = self.recorder.next_op();
+        if self.work.given > 0 && self.random.chance(self.work.given) {
+            let claim = Claim::new(op.given(), key, duration, &self.recorder);
+            return self.claim(claim, max_wait).await;
+        }
         let options = LockOptions::default().max_wait(max_wait);
         let options = options.duration(duration).label(op.label());
-        match self.lock(op, &key, &options).await {
+        match self.lock(op, &key, &options, None).await {
             Some(Ok(lock)) => self.hold(op, lock, duration).await,
             Some(Err(Error::Closed)) => self.sleep(Duration::from_millis(50)).await,
             // The next call would be refused as well, until others have ended.
@@ -124,6 +111,7 @@ impl Client {
         op: Op,
         key: &Arc<str>,
         options: &LockOptions,
+        claim: Option<&Claim>,
     ) -> Option<Result<Lock, Error>> {
         let wait = match options.get_max_wait() {
             MaxWait::AtMost(wait) => Some(wait),
@@ -136,6 +124,12 @@ impl Client {
         let patience = self.patience(self.work.cancel);
         let strategy = self.strategy.clone();
         let outcome = self.bounded(limit, patience, strategy.lock(key, options.clone())).await;
+        if let (Some(Ok(lock)), Some(claim)) = (&outcome, claim)
+            && !self.relies_on(claim, lock.fencing_token())
+        {
+            self.completed(Completion::Unknown);
+            return outcome;
+        }
         let completion = match &outcome {
             None => Completion::Cancelled,
             Some(Err(error)) => Completion::Otherwise(call.failed(error)),

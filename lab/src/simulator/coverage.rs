@@ -63,7 +63,7 @@ pub(super) const SERVER_FAULTS: [&str; 27] = [
 ];
 
 /// Rare events of a batch with one Redis.
-pub(super) const SERVER_SOMETIMES: [&str; 18] = [
+pub(super) const SERVER_SOMETIMES: [&str; 20] = [
     "server's memory full",
     "script refused for want of memory",
     "script unknown to the server",
@@ -82,13 +82,15 @@ pub(super) const SERVER_SOMETIMES: [&str; 18] = [
     "lock force-unlocked",
     "force-unlock noticed",
     "reply looked at late",
+    "claim came to another process",
+    "repeated nonce of another call while it waits",
 ];
 
 /// A fault that only clocks beyond the bound have; the batch must have injected it as well.
 pub const STANDSTILL: &str = "clock stood still";
 
 /// Rare events that a batch must have reached, each at least once.
-pub(super) const SOMETIMES: [&str; 30] = [
+pub(super) const SOMETIMES: [&str; 33] = [
     "grant across a change of leader",
     "waiter expired at the head",
     "waiter dropped with its process",
@@ -119,6 +121,9 @@ pub(super) const SOMETIMES: [&str; 30] = [
     "transferred lock ended",
     "lock force-unlocked",
     "reply looked at late",
+    "claim came to another process",
+    "repeated nonce of another process while it holds",
+    "repeated nonce of another process while it waits",
 ];
 
 /// Events that a large batch must have reached as well: one plan in eight has locks held outside

@@ -111,6 +111,7 @@ impl World {
             keys,
             random: Random::new(self.plan.seed, mixed(1000 + u64::from(id))),
             handed: self.handed.clone(),
+            claims: self.claims.clone(),
             adopting: false,
             outside: self.plan.options.outside_ms > 0,
             forgotten: 0,

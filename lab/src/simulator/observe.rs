@@ -124,6 +124,7 @@ impl World {
         });
         self.calls.gave_up(now, &lost);
         if self.invariants.take_formed_again() {
+            self.recorder.begin_memory();
             self.calls.all_dropped();
         }
         self.note_queues();

@@ -159,6 +159,9 @@ pub(super) struct WorkPlan {
     pub(super) late_max: u64,
     /// How often a client ends the grant of a key, as an operator does.
     pub(super) force: u64,
+    /// How often a caller gives the nonce, and may come to another process with it.
+    #[serde(default)]
+    pub(super) given: u64,
 }
 
 impl Plan {
@@ -203,6 +206,7 @@ impl Plan {
             late: random.between(0, 200_000),
             late_max: random.between(0, 2 * lease_high) * MS,
             force: 0,
+            given: 0,
         };
         if random.chance(125_000) {
             // Clients extend to twice the longest. Leases are longer than a group takes to be
@@ -257,6 +261,14 @@ impl Plan {
         // In one plan of three, force-unlocks.
         if !none && random.chance(333_333) {
             work.force = random.spread(2_000, 200_000);
+        }
+        // In one plan of three, given nonces.
+        let mut given = Random::new(seed, 8);
+        if !none && given.chance(333_333) {
+            work.given = given.spread(20_000, 800_000);
+            // A caller that comes later than this begins another acquisition.
+            options.nonce_memory_ms = 30_000;
+            options.nonces_max = 1 << 21;
         }
         Self {
             seed,

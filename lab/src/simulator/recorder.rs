@@ -20,6 +20,8 @@ pub(super) struct Recorder {
     ops: AtomicU64,
     /// How often the granting side has lost its memory.
     forgotten: AtomicU64,
+    /// How often that has happened, or a group was formed again.
+    memories: AtomicU64,
     /// Nonces that a force-unlock was called for.
     forced: Mutex<BTreeSet<Nonce>>,
 }
@@ -29,7 +31,15 @@ pub(super) struct Recorder {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Op(u64);
 
+/// Marks an operation under a given nonce.
+const GIVEN: u64 = 1 << 63;
+
 impl Op {
+    /// The same number, for an operation whose caller gives its nonce.
+    pub(super) const fn given(self) -> Self {
+        Self(self.0 | GIVEN)
+    }
+
     pub(super) fn label(self) -> String {
         format!("op {}", self.0)
     }
@@ -39,9 +49,12 @@ impl Op {
         label?.strip_prefix("op ")?.parse().ok().map(Self)
     }
 
-    /// How a history names it.
+    /// How a history names it. A given nonce is this one.
     pub(super) const fn nonce(self) -> Nonce {
-        Nonce::from_u128(self.0 as u128)
+        match self.0 & GIVEN {
+            0 => Nonce::from_u128(self.0 as u128),
+            _ => Nonce::given(self.0 as u128),
+        }
     }
 }
 
@@ -131,6 +144,16 @@ impl Recorder {
     /// The granting side has lost its memory.
     pub(super) fn forget(&self) {
         self.forgotten.fetch_add(1, Ordering::Relaxed);
+        self.begin_memory();
+    }
+
+    /// The granting side begins without a memory.
+    pub(super) fn begin_memory(&self) {
+        self.memories.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn memories(&self) -> u64 {
+        self.memories.load(Ordering::Relaxed)
     }
 
     pub(super) fn forgotten(&self) -> u64 {

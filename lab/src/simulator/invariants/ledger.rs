@@ -7,7 +7,9 @@ use std::{
 
 use gaggle_strategies::{
     lock::Nonce,
-    lock_table::{ClusterTime, Command, Effect, Grant, LockRequest, PriorState, Refusal, Seen},
+    lock_table::{
+        ClusterTime, Command, Effect, Grant, LockRequest, PriorState, ProcessId, Refusal, Seen,
+    },
 };
 
 use super::Acquisition;
@@ -25,6 +27,10 @@ pub(super) struct Ledger {
     waiting: BTreeMap<Nonce, u64>,
     /// Every nonce whose LOCK was committed.
     asked: BTreeSet<Nonce>,
+    /// The waiters of each key, first come, first served.
+    queues: BTreeMap<Arc<str>, Vec<Nonce>>,
+    /// The process of the last LOCK of each nonce that was granted or queued.
+    requesters: BTreeMap<Nonce, ProcessId>,
     /// Acquisitions that an unlock found held, until they are taken.
     unlocked: Vec<Acquisition>,
     /// A key may be free for a moment while the waiter at its head may be alive, as in Redis.
@@ -71,7 +77,13 @@ impl Ledger {
             self.check_lock(request, effects);
             is_repeated = !self.asked.insert(request.nonce);
         }
-        for effect in effects {
+        for (place, effect) in effects.iter().enumerate() {
+            // A LOCK takes effect after the leases and waits that end before it.
+            if let Command::Lock(request) = command
+                && (place + 1 == effects.len() || self.keeps_heads)
+            {
+                self.requested(request, effect, coverage);
+            }
             match effect {
                 Effect::Granted(grant) => self.granted(term, grant, last_tokens, coverage),
                 Effect::Queued { key, nonce, .. } => {
@@ -80,6 +92,8 @@ impl Ledger {
                     assert!(behind, "a waiter stands behind a holder or another waiter");
                     if self.waiting.insert(*nonce, term).is_some() {
                         coverage.reach("repeated nonce while it waits");
+                    } else {
+                        self.queues.entry(key.clone()).or_default().push(*nonce);
                     }
                 }
                 Effect::Unlocked { key, nonce, was, .. } => {
@@ -107,8 +121,11 @@ impl Ledger {
                         false => "lease expired with none",
                     });
                 }
-                Effect::Dropped { key, nonce, .. } => {
+                Effect::Dropped { key, nonce, process } => {
                     self.waiting.remove(nonce);
+                    self.dequeued(key, *nonce);
+                    let requester = self.requesters.get(nonce);
+                    assert_eq!(requester, Some(process), "a waiter is its last LOCK's process's");
                     let drops = matches!(command, Command::DropWaiters { .. });
                     if drops {
                         coverage.reach("waiter dropped with its process");
@@ -141,6 +158,24 @@ impl Ledger {
         if let Some(ended) = self.ended.remove(&nonce) {
             let knew = matches!(request.seen, Seen::At { time, .. } if time > ended);
             assert!(knew, "a nonce was granted that had ended at {ended:?}: {request:?}");
+        }
+    }
+
+    /// The process of a LOCK that is granted or queued gets what the nonce is granted.
+    fn requested(&mut self, request: &LockRequest, effect: &Effect, coverage: &mut Coverage) {
+        let LockRequest { nonce, process, .. } = *request;
+        let repeated = match effect {
+            Effect::Granted(grant) if grant.nonce == nonce => {
+                "repeated nonce of another process while it holds"
+            }
+            Effect::Queued { nonce: queued, .. } if *queued == nonce => {
+                "repeated nonce of another process while it waits"
+            }
+            _ => return,
+        };
+        let before = self.requesters.insert(nonce, process);
+        if before.is_some_and(|before| before != process) {
+            coverage.reach(repeated);
         }
     }
 
@@ -192,7 +227,15 @@ impl Ledger {
             self.now,
             self.opens_at
         );
+        let requester = self.requesters.get(&grant.nonce);
+        assert_eq!(requester, Some(&grant.process), "a grant goes to the last LOCK's process");
         let asked_in = self.waiting.remove(&grant.nonce);
+        if asked_in.is_some() && !self.keeps_heads {
+            let queue = self.queues.get(&grant.key);
+            let first = queue.and_then(|queue| queue.first());
+            assert_eq!(first, Some(&grant.nonce), "a grant of {} overtook a waiter", grant.key);
+        }
+        self.dequeued(&grant.key, grant.nonce);
         if asked_in.is_some_and(|asked| asked != term) {
             coverage.reach("grant across a change of leader");
         }
@@ -211,6 +254,7 @@ impl Ledger {
             }
             PriorState::Waited => {
                 self.waiting.remove(&nonce);
+                self.dequeued(key, nonce);
                 self.ended.insert(nonce, self.now);
             }
             PriorState::Unknown => {
@@ -221,6 +265,12 @@ impl Ledger {
                 }
             }
             PriorState::Ended => {}
+        }
+    }
+
+    fn dequeued(&mut self, key: &Arc<str>, nonce: Nonce) {
+        if let Some(queue) = self.queues.get_mut(key) {
+            queue.retain(|waiter| *waiter != nonce);
         }
     }
 
@@ -249,10 +299,7 @@ impl Coverage {
 
 #[cfg(test)]
 mod tests {
-    use gaggle_strategies::{
-        lock::Owner,
-        lock_table::{ProcessId, Wait},
-    };
+    use gaggle_strategies::{lock::Owner, lock_table::Wait};
 
     use super::*;
 

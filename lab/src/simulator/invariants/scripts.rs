@@ -1,6 +1,7 @@
 //! The effects of the scripts, read from the server's data after each run.
 
 mod memory;
+mod repeated;
 mod view;
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -77,6 +78,9 @@ impl Invariants {
         if run.verb == Verb::Lock && run.reply.as_ref().is_ok_and(|reply| word(reply) == "queued") {
             self.scripts.note_life(&key, now, run);
             self.scripts.enqueued(now, run, &before);
+            if repeated::check(server, now_us, run, &before, &after) {
+                self.coverage.reach("repeated nonce of another call while it waits");
+            }
         }
         let head = before.queue.first().copied();
         self.ledger(now, &command, &effects, |_| head);
@@ -191,12 +195,15 @@ impl Scripts {
         self.last_alive_at.insert((key.clone(), process), now.0);
     }
 
-    /// A LOCK waits. A copy of one that waits already may end its wait earlier or later.
+    /// A LOCK waits. A copy of one that waits already may end its wait earlier or later; that of
+    /// another call replaces it.
     fn enqueued(&mut self, now: ClusterTime, run: &Run, before: &KeyView) {
         let arg = |at: usize| String::from_utf8_lossy(&run.args[at]);
-        let (nonce, process) = (nonce(&arg(3)), arg(0).into_owned());
+        let (nonce, mut process) = (nonce(&arg(3)), arg(0).into_owned());
         let mut until = (arg(5) != "-1").then(|| now.0 + number(&arg(5))).map(|end| (end, end));
-        if let Some(waiter) = self.waiters.get(&nonce).filter(|_| before.queue.contains(&nonce)) {
+        let copy = self.waiters.get(&nonce).filter(|_| before.queue.contains(&nonce));
+        if let Some(waiter) = copy.filter(|_| arg(6) == "c") {
+            process.clone_from(&waiter.process);
             until = waiter
                 .until
                 .zip(until)
