@@ -18,7 +18,9 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use clap::{ArgAction, value_parser};
-use gaggle_lab::simulator::{Batch, Clocks, Plan, STANDSTILL, Settings, simulate};
+use gaggle_lab::simulator::{
+    Batch, Clocks, Plan, Run, STANDSTILL, Settings, simulate, simulate_claims,
+};
 use humantime::format_duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tracing_subscriber::{
@@ -68,6 +70,10 @@ pub(crate) struct Args {
     /// The processes are clients of one Redis, not members.
     #[arg(long, conflicts_with_all = ["plan", "beyond_bound"])]
     redis: bool,
+    /// The processes are servers of claims over a group, and their HTTP clients. A seed replays a
+    /// run: there is no file of its plan, and no trace.
+    #[arg(long, conflicts_with_all = ["redis", "plan", "beyond_bound", "trace", "save"])]
+    http: bool,
     /// Clocks that differ by far more than the drift bound: holders' beliefs fail, leases and
     /// tokens must not.
     #[arg(long)]
@@ -108,10 +114,19 @@ impl Args {
 
     /// The options that choose what a seed stands for.
     const fn flags(&self) -> &'static str {
-        match (self.redis, self.beyond_bound) {
-            (true, _) => " --redis",
-            (false, true) => " --beyond-bound",
-            (false, false) => "",
+        match (self.redis, self.http, self.beyond_bound) {
+            (true, ..) => " --redis",
+            (_, true, _) => " --http",
+            (_, _, true) => " --beyond-bound",
+            _ => "",
+        }
+    }
+
+    /// Runs a seed.
+    fn simulate(&self, seed: u64) -> Run {
+        match self.http {
+            true => simulate_claims(seed),
+            false => simulate(self.generate(seed), &Settings::default()),
         }
     }
 
@@ -179,6 +194,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     // A broken invariant is reported by its seed, not by a backtrace for each.
     std::panic::set_hook(Box::new(|_| {}));
     match args.plan()? {
+        Some(plan) if args.http => {
+            let run = simulate_claims(plan.seed());
+            report(&run)?;
+            Ok(ExitCode::from(u8::from(run.violation.is_some())))
+        }
         Some(plan) => one(args, plan),
         None => many(args),
     }
@@ -190,16 +210,21 @@ fn one(args: &Args, plan: Plan) -> Result<ExitCode> {
     if let Some(trace) = &run.trace {
         say(trace.trim_end())?;
     }
-    say(&run)?;
-    for (what, count) in run.totals.coverage.iter() {
-        say(format_args!("  {what:<44}{count:>8}"))?;
-    }
+    report(&run)?;
     say_undecided(run.totals.undecided)?;
     let failed = run.violation.is_some() || run.totals.undecided > 0;
     if failed && args.plan.is_none() {
         say(format_args!("replay: {}", args.save(&plan)?))?;
     }
     Ok(ExitCode::from(u8::from(failed)))
+}
+
+fn report(run: &Run) -> Result<()> {
+    say(run)?;
+    for (what, count) in run.totals.coverage.iter() {
+        say(format_args!("  {what:<44}{count:>8}"))?;
+    }
+    Ok(())
 }
 
 fn say_undecided(searches: u64) -> Result<()> {
@@ -236,7 +261,7 @@ fn many(args: &Args) -> Result<ExitCode> {
                     }
                     let seed = from + number;
                     locked(&running).insert(seed, bar.elapsed());
-                    let run = simulate(args.generate(seed), &Settings::default());
+                    let run = args.simulate(seed);
                     locked(&running).remove(&seed);
                     if let Some(violation) = &run.violation {
                         bar.println(format!("seed {}: {violation}", run.seed));
@@ -268,7 +293,10 @@ fn many(args: &Args) -> Result<ExitCode> {
     let undecided = batch.undecided_seeds.iter();
     let failed = batch.violations.iter().map(|(seed, _)| seed).chain(undecided);
     for seed in failed.take(SAVED_MAX) {
-        let replay = args.save(&args.generate(*seed))?;
+        let replay = match args.http {
+            true => format!("{SIMULATE} --http --seed {seed}"),
+            false => args.save(&args.generate(*seed))?,
+        };
         shown = shown.and_then(|()| say(format_args!("replay: {replay}")));
     }
     shown?;

@@ -23,6 +23,7 @@
 //! - `client`, `recorder`: users of the strategy, and what they observe.
 //! - `calls`: the history of all calls, which the [history checker](crate::history) checks.
 //! - `invariants`: the rules that must hold after every event, one a file.
+//! - `claims`: servers of claims over a group, and HTTP clients, on a runtime with paused time.
 //! - `hostile`: an attacker that sends frames to members, for a fuzzer.
 //! - `coverage`: events that a batch must have reached, lest a silent fault looks like a pass.
 
@@ -30,6 +31,7 @@ mod agenda;
 mod batch;
 mod calls;
 mod channel;
+mod claims;
 mod client;
 mod clock;
 mod coverage;
@@ -64,6 +66,7 @@ mod world;
 
 pub use self::{
     batch::Batch,
+    claims::simulate_claims,
     coverage::{Coverage, STANDSTILL},
     hostile::{Hostilities, attack},
     plan::{Clocks, Plan},

@@ -5,7 +5,8 @@
 //! the project has the API.
 //!
 //! - [`Service`]: the routes over a [`Locker`](gaggle::Locker), for any server of axum.
-//! - [`serve`](serve()), [`Listen`]: a server with limits, over TCP, TLS and Unix sockets.
+//! - [`serve`](serve()), [`Listen`]: a server with limits, over TCP, TLS and Unix sockets;
+//!   [`serve_stream`]: over any other stream.
 //! - [`Access`]: who may use it. [`Options`]: limits.
 
 mod access;
@@ -29,7 +30,7 @@ pub use crate::{
     access::Access,
     listen::{Listen, Listener},
     options::Options,
-    serve::serve,
+    serve::{serve, serve_stream},
     service::{NoQueue, Service},
 };
 

@@ -10,6 +10,7 @@ use hyper_util::{
     server::conn::auto,
 };
 use tokio::{
+    io::{AsyncRead, AsyncWrite},
     sync::Semaphore,
     time::{sleep, timeout},
 };
@@ -62,6 +63,20 @@ pub async fn serve(service: Service, listeners: Vec<Listener>, stop: impl Future
     }
 }
 
+/// Serves the routes on one open stream, with the limits of [`serve`], until either side closes it:
+/// for listeners of other kinds.
+///
+/// # Errors
+///
+/// The stream has failed, or its client does not keep to HTTP or to the limits.
+pub async fn serve_stream(
+    service: &Service,
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let connect = Connect { router: service.router(), ending: CancellationToken::new() };
+    connect.run(stream, Scheme("http")).await
+}
+
 /// What a connection needs.
 #[derive(Clone)]
 struct Connect {
@@ -82,7 +97,7 @@ async fn accept(
             Ok(handshake) => {
                 let (connect, scheme) = (connect.clone(), listener.scheme());
                 connections.spawn(async move {
-                    if let Err(error) = connect.run(handshake, scheme).await {
+                    if let Err(error) = connect.accept(handshake, scheme).await {
                         tracing::debug!(error = %error, "connection ended");
                     }
                     drop(permit);
@@ -98,13 +113,21 @@ async fn accept(
 }
 
 impl Connect {
-    async fn run(
+    async fn accept(
         self,
         handshake: Handshake,
         scheme: Scheme,
     ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         let slow = || io::Error::new(io::ErrorKind::TimedOut, "the handshake took too long");
         let stream = timeout(HANDSHAKE_TIMEOUT, handshake).await.map_err(|_| slow())??;
+        self.run(stream, scheme).await
+    }
+
+    async fn run(
+        self,
+        stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        scheme: Scheme,
+    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         let (stream, requests) = TimedStream::new(stream);
         let respond = service_fn(move |request: Request<Incoming>| {
             let in_request = requests.begin(request.version());

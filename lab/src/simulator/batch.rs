@@ -3,6 +3,7 @@
 use std::{fmt, time::Duration};
 
 use super::{
+    claims,
     coverage::{FAULTS, OUTSIDE, SERVER_FAULTS, SERVER_SOMETIMES, SOMETIMES, STANDSTILL},
     run::Run,
     totals::Totals,
@@ -13,6 +14,8 @@ use super::{
 pub struct Batch {
     /// Whether the processes were clients of one Redis.
     pub redis: bool,
+    /// Whether the processes were servers of claims and their clients.
+    pub claims: bool,
     /// Seeds run.
     pub seeds: u64,
     /// Seeds in which an invariant broke.
@@ -35,7 +38,7 @@ const VIOLATIONS_MAX: usize = 1_000;
 impl Batch {
     /// Adds one run.
     pub fn add(&mut self, run: &Run) {
-        self.redis = run.redis;
+        (self.redis, self.claims) = (run.redis, run.claims);
         self.seeds += 1;
         self.violations_found += u64::from(run.violation.is_some());
         if let Some(violation) = &run.violation
@@ -52,9 +55,10 @@ impl Batch {
 
     /// The faults and the rare events that a batch must have.
     const fn expected(&self) -> [&'static [&'static str]; 2] {
-        match self.redis {
-            true => [&SERVER_FAULTS, &SERVER_SOMETIMES],
-            false => [&FAULTS, &SOMETIMES],
+        match (self.redis, self.claims) {
+            (true, _) => [&SERVER_FAULTS, &SERVER_SOMETIMES],
+            (_, true) => [&claims::FAULTS, &claims::SOMETIMES],
+            _ => [&FAULTS, &SOMETIMES],
         }
     }
 
@@ -62,10 +66,10 @@ impl Batch {
     #[must_use]
     pub fn missing(&self) -> Vec<&'static str> {
         let mut missing = self.totals.coverage.missing(self.expected());
-        if self.totals.searches == 0 {
+        if self.totals.searches == 0 && !self.claims {
             missing.push("a search of the history checker");
         }
-        if self.seeds >= OUTSIDE_MIN && !self.redis {
+        if self.seeds >= OUTSIDE_MIN && !self.redis && !self.claims {
             missing
                 .extend(OUTSIDE.into_iter().filter(|what| self.totals.coverage.count(what) == 0));
         }
@@ -106,7 +110,7 @@ impl fmt::Display for Batch {
             writeln!(f, "  {STANDSTILL:<42}{:>12}", self.totals.coverage.count(STANDSTILL))?;
         }
         writeln!(f, "\nrare events")?;
-        let outside: &[_] = if self.redis { &[] } else { &OUTSIDE };
+        let outside: &[_] = if self.redis || self.claims { &[] } else { &OUTSIDE };
         for what in rare.iter().chain(outside) {
             writeln!(f, "  {what:<42}{:>12}", self.totals.coverage.count(what))?;
         }

@@ -23,6 +23,8 @@ pub struct Run {
     pub seed: u64,
     /// Whether the processes were clients of one Redis.
     pub redis: bool,
+    /// Whether the processes were servers of claims and their clients.
+    pub claims: bool,
     /// The plan, as text.
     pub plan: String,
     /// The invariant that broke, if one did.
@@ -73,6 +75,7 @@ pub fn simulate(plan: Plan, settings: &Settings) -> Run {
     Run {
         seed,
         redis,
+        claims: false,
         plan: text,
         violation,
         settled_after,
