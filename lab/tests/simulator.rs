@@ -18,7 +18,9 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use gaggle_lab::simulator::{Batch, Clocks, Plan, Run, STANDSTILL, Settings, simulate};
+use gaggle_lab::simulator::{
+    Batch, Clocks, Plan, Run, STANDSTILL, Settings, simulate, simulate_claims,
+};
 
 /// The command that runs the simulator.
 const SIMULATE: &str = "cargo run --release -p gaggle-lab -- simulate";
@@ -80,6 +82,26 @@ fn redis_clients_are_sound_under_every_fault() {
     println!("{batch}");
     assert_eq!(batch.totals.undecided, 0, "a history was not decided");
     assert_eq!(batch.missing(), Vec::<&str>::new(), "a fault or a rare event never happened");
+}
+
+#[test]
+fn clients_of_servers_are_sound_under_every_fault() {
+    let mut batch = Batch::default();
+    for seed in (0..100).chain(fresh_seeds(20, " --http")) {
+        let run = simulate_claims(seed);
+        assert!(run.violation.is_none(), "{run}\nreplay: {SIMULATE} --http --seed {seed}");
+        batch.add(&run);
+    }
+    println!("{batch}");
+    assert_eq!(batch.missing(), Vec::<&str>::new(), "a fault or a rare event never happened");
+}
+
+#[test]
+fn two_runs_of_a_server_seed_have_one_digest() {
+    for seed in 40..50 {
+        let digests = [(); 2].map(|()| simulate_claims(seed).digest);
+        assert_eq!(digests[0], digests[1], "seed {seed}");
+    }
 }
 
 /// A list of them all would have no bound; their number has.
