@@ -121,6 +121,9 @@ mod pages {
     struct FencingTokens;
     #[doc = include_str!("../docs/inspecting-locks.md")]
     struct InspectingLocks;
+    #[cfg(feature = "http")]
+    #[doc = include_str!("../docs/http-client.md")]
+    struct HttpClient;
     #[doc = include_str!("../docs/recipes.md")]
     struct Recipes;
     #[doc = include_str!("../docs/writing-a-strategy.md")]

@@ -57,6 +57,11 @@ const TEXTS: &[(&str, &[&str])] = &[
             "to 1 ms, {BUSY_POLL} by default",
         ],
     ),
+    ("strategies/src/http.rs", &["`waiter_ttl` of {WAITER_TTL}"]),
+    (
+        "strategies/src/http/options.rs",
+        &["1 ms to 1 h, {REQUEST_TIMEOUT} by default", "1 ms to 1 h, {CONNECT_TIMEOUT} by default"],
+    ),
     (
         "strategies/src/member/options.rs",
         &[

@@ -12,7 +12,7 @@ use gaggle_strategies::{
     Http, HttpOptions, KeyedMutex,
     testing::{self, Fixture, Lacking},
 };
-use support::server::{Backing, Service};
+use support::server::Service;
 
 struct Served {
     service: Service,
@@ -49,15 +49,24 @@ impl Fixture for Served {
     }
 }
 
-async fn assert_passed(backing: Backing, keys: usize) {
-    let service = Service::start(backing).await;
+async fn assert_passed(service: Service, keys: usize) {
     let report = testing::run(&Served { service, keys }).await;
-    // `conformance_processes` has it.
+    // `conformance_processes` of the strategies has it.
     report.assert_passed_but_untried(&[42]);
     report.assert_not_applicable(&[27]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn server_of_one_machine_passes_the_suite() {
-    assert_passed(Backing::Local, 20_000).await;
+    assert_passed(Service::local().await, 20_000).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn servers_of_a_redis_pass_the_suite() {
+    assert_passed(Service::redis().await, 10_000).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn servers_of_a_group_pass_the_suite() {
+    assert_passed(Service::group().await, 10_000).await;
 }

@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     future::poll_fn,
+    mem,
     sync::Arc,
     task::{Context, Poll, Waker},
     time::Duration,
@@ -68,6 +69,8 @@ struct Waiter {
     since: Instant,
     /// A server has said that it waits.
     is_queued: bool,
+    /// A response waits for its grant.
+    is_open: bool,
 }
 
 impl Backend {
@@ -129,15 +132,20 @@ impl Backend {
 
     /// Sends the `POST` of a waiter.
     fn claim(&mut self, now: Instant, nonce: Nonce, is_check: bool) {
-        let Some(waiter) = self.waiters.get(&nonce) else {
+        let Some(waiter) = self.waiters.get_mut(&nonce) else {
             return self.early.push(Event::Forgotten { nonce });
         };
+        if waiter.is_open {
+            // The open request finds out what a check asks.
+            return;
+        }
         let wait = match waiter {
             Waiter { waits: false, .. } => 0,
             _ if self.waits >= WAITS_MAX => 0,
             Waiter { is_queued: true, .. } => WAIT,
             _ => FIRST_WAIT,
         };
+        waiter.is_open = wait > 0;
         self.waits += usize::from(wait > 0);
         let Waiter { key, lease, owner, waits, .. } = waiter;
         let message = Message::claim(nonce, key, *lease, owner, (*waits, wait));
@@ -182,20 +190,20 @@ impl Backend {
         response: &Response,
         events: &mut Vec<Event>,
     ) -> Result<(), Refusal> {
-        let ClaimRequest { nonce, is_check, sent, wait } = request;
+        let ClaimRequest { nonce, sent, wait, .. } = request;
+        let claimed = reply::claimed(response)?;
+        self.waits -= usize::from(wait > 0);
         // A waiter that was withdrawn has no reply.
-        let Some(waiter) = self.waiters.get_mut(&nonce) else {
-            self.waits -= usize::from(wait > 0);
-            return Ok(());
-        };
-        let event = match reply::claimed(response)? {
+        let Some(waiter) = self.waiters.get_mut(&nonce) else { return Ok(()) };
+        waiter.is_open = false;
+        let event = match claimed {
             Claimed::Waiting => {
-                self.waits -= usize::from(wait > 0);
-                waiter.is_queued = true;
-                if self.waits < WAITS_MAX {
-                    self.claim(now, nonce, is_check);
-                } else {
+                let was_open = wait > 0 && mem::replace(&mut waiter.is_queued, true);
+                if !was_open || self.waits >= WAITS_MAX {
                     events.push(Event::Queued { nonce, holder_lease: None });
+                }
+                if self.waits < WAITS_MAX {
+                    self.claim(now, nonce, true);
                 }
                 return Ok(());
             }
@@ -208,7 +216,6 @@ impl Backend {
             Claimed::Ended => Event::Ended { nonce },
             Claimed::Limit(limit) => Event::Limit { nonce, what: CLAIMS, limit },
         };
-        self.waits -= usize::from(wait > 0);
         self.waiters.remove(&nonce);
         events.push(event);
         Ok(())
@@ -218,11 +225,11 @@ impl Backend {
     fn fail(&mut self, request: &Request, fate: Fate, cause: &Cause, events: &mut Vec<Event>) {
         if let Request::Claim(ClaimRequest { nonce, is_check, wait, .. }) = request {
             self.waits -= usize::from(*wait > 0);
-            match self.waiters.contains_key(nonce) {
-                false => return,
+            match self.waiters.get_mut(nonce) {
+                None => return,
                 // A LOCK that had no effect has no UNLOCK.
-                true if fate != Fate::NoReply && !is_check => _ = self.waiters.remove(nonce),
-                true => {}
+                Some(_) if fate != Fate::NoReply && !is_check => _ = self.waiters.remove(nonce),
+                Some(waiter) => waiter.is_open = false,
             }
         }
         request.fail(fate, cause, events);
@@ -231,7 +238,7 @@ impl Backend {
     fn changed(&mut self, opened: Result<ServerState, Cause>, events: &mut Vec<Event>) {
         match opened {
             Ok(state) => {
-                if std::mem::take(&mut self.is_failing) {
+                if mem::take(&mut self.is_failing) {
                     let address = self.connection.address();
                     tracing::info!(address, "lock server available again");
                 }
@@ -250,7 +257,7 @@ impl Backend {
     }
 
     fn is_down(&mut self, cause: &Cause) {
-        if !std::mem::replace(&mut self.is_failing, true) {
+        if !mem::replace(&mut self.is_failing, true) {
             tracing::warn!(error = %cause.text(), "lock server unavailable");
         }
     }
@@ -352,8 +359,8 @@ impl ClientBackend for Backend {
             Command::Check { nonce, token: None, .. } => self.claim(now, nonce, true),
             Command::Lock { nonce, key, lease, until, owner, .. } => {
                 let waits = until != Until::Now;
-                let (since, is_queued) = (now, false);
-                let waiter = Waiter { key, lease, owner, waits, since, is_queued };
+                let (since, is_queued, is_open) = (now, false, false);
+                let waiter = Waiter { key, lease, owner, waits, since, is_queued, is_open };
                 self.waiters.entry(nonce).or_insert(waiter);
                 self.claim(now, nonce, false);
             }
