@@ -365,11 +365,10 @@ impl ClientBackend for Backend {
                 self.claim(now, nonce, false);
             }
             command => {
-                let is_waiter = match &command {
-                    Command::Unlock { nonce, .. } => self.waiters.remove(nonce).is_some(),
-                    _ => false,
-                };
-                let message = Message::of(&command, is_waiter);
+                if let Command::Unlock { nonce, .. } = &command {
+                    self.waiters.remove(nonce);
+                }
+                let message = Message::of(&command);
                 self.connection.send(now, Request::Command(command), message);
             }
         }

@@ -106,13 +106,13 @@ impl Message {
         Self { idempotency_key: Some(at_server(nonce)), wait, ..message }
     }
 
-    /// The request of any other command. `is_waiter`: an UNLOCK is the withdrawal of a waiter.
-    pub(super) fn of(command: &Command, is_waiter: bool) -> Self {
+    /// The request of any other command.
+    pub(super) fn of(command: &Command) -> Self {
         match command {
-            Command::Unlock { nonce, key, forced, .. } => {
+            Command::Unlock { nonce, key, token, forced, .. } => {
                 let status = match forced {
                     Some(_) => "revoked",
-                    None if is_waiter => "withdrawn",
+                    None if *token == 0 => "withdrawn",
                     None => "released",
                 };
                 update(*nonce, key, &Update::Status(status))
