@@ -34,7 +34,7 @@ impl Reentrant {
         Ok(1)
     }
 
-    /// Takes one `lock` back. Returns how many are left; the last one unlocks the key.
+    /// Undoes one `lock`. Returns how many are left; the last one unlocks the key.
     async fn unlock(&mut self, key: &str) -> Result<u32, gaggle::Error> {
         let Some((guard, mut count)) = self.held.remove(key) else {
             return Err(gaggle::Error::NotHolder);

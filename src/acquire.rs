@@ -133,7 +133,7 @@ impl Acquire {
     async fn take(self) -> Result<Guard, Error> {
         let Self { locker, key, options, max_hold } = self;
         let duration = options.get_duration();
-        check_before(&locker, max_hold, duration).inspect_err(metrics::refused)?;
+        check_request(&locker, max_hold, duration).inspect_err(metrics::refused)?;
         // A free key is granted without any wait: a task that only locks and unlocks would never
         // yield.
         tokio::task::consume_budget().await;
@@ -206,8 +206,9 @@ async fn name_holder(
     name(Some(Box::new(Contention { key, max_wait, holder })))
 }
 
-/// Checks what is known before the lock is held, where `tokio::spawn` would panic.
-fn check_before(
+/// Checks `max_hold` and the runtime before the lock is requested: once it is held,
+/// `tokio::spawn` would panic.
+fn check_request(
     locker: &Locker,
     max_hold: Option<Duration>,
     duration: Duration,

@@ -56,7 +56,7 @@ pub struct Guard {
     watch: LossWatch,
     /// Whether dropping unlocks.
     armed: bool,
-    /// Kept until the unlock is sent.
+    /// Keeps the thread of the strategy alive until the unlock is sent.
     thread: Option<Arc<OwnThread>>,
 }
 
@@ -259,7 +259,7 @@ impl Drop for Guard {
             std::mem::forget((watch, self.keepalive.take()));
             return;
         }
-        // Otherwise the guard has ended before.
+        // A guard that is not armed has ended before.
         if self.armed {
             let lock = self.end();
             self.lease.mutex.release(&lock);

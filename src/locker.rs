@@ -289,7 +289,7 @@ impl Locker {
     /// keys; an empty prefix means all of them. This is the UNLOCK_ALL of JGroups.
     ///
     /// The waits end first, as [`Error::Withdrawn`], so that none of them is granted a key that this
-    /// unlocks. The guards are lost. Other lockers over the strategy share its handle. A lock that
+    /// unlocks. The guards are lost. Other lockers over the strategy are affected, too. A lock that
     /// was [transferred](Guard::into_lock) stays.
     ///
     /// ```

@@ -18,7 +18,7 @@ impl Stopwatch {
         Self { started: clock.now() }
     }
 
-    /// A lock was granted after this wait, and its guard holds it from now on.
+    /// Records the wait of a lock that was granted, and starts to measure how long it is held.
     pub(crate) fn granted(self, clock: &dyn Clock) -> Self {
         let now = clock.now();
         metrics::counter!("gaggle_locks_granted_total").increment(1);
@@ -26,7 +26,7 @@ impl Stopwatch {
         Self { started: now }
     }
 
-    /// A guard has held its lock until `now`.
+    /// Records how long the lock was held, until `now`.
     pub(crate) fn released(&self, now: Instant) {
         metrics::histogram!("gaggle_lock_hold_seconds").record(now.since(self.started));
     }

@@ -147,9 +147,8 @@ pub async fn open(url: &str) -> Result<Locker, OpenError> {
 /// Opens a strategy by URL on a new thread, which has its own tokio runtime.
 ///
 /// The locker works in any executor. A runtime that is blocked, or that ends, stops neither
-/// replies nor [`auto_extend`](crate::Acquire::auto_extend). Each reply crosses threads: on Redis
-/// over loopback, one key falls from 9,900 to 5,700 pairs of lock and unlock a second. A key that 8
-/// tasks of the process share falls from 16,900 to 6,100, and 64 keys stay at 39,000.
+/// replies nor [`auto_extend`](crate::Acquire::auto_extend). Each reply crosses threads, which costs
+/// most where tasks of the process share a key: `docs/quick-start.md` has figures.
 ///
 /// The thread closes the strategy and ends once the last [`Locker`], its clones and scopes, its
 /// requests and its guards are dropped. The drop does not wait for that; [`Locker::close`] waits for

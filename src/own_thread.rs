@@ -1,6 +1,6 @@
 //! A thread with a tokio runtime, on which one strategy runs.
 
-use std::{error::Error as StdError, mem, sync::Arc, thread};
+use std::{fmt, mem, sync::Arc, thread};
 
 use gaggle_channels::internal::process::Opener;
 use gaggle_strategies::Error;
@@ -60,15 +60,15 @@ pub(crate) fn start(url: Url) -> Result<oneshot::Receiver<Reply>, OpenError> {
     let (reply, receiver) = oneshot::channel();
     let run = move || match Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime.block_on(serve(&url, reply)),
-        Err(error) => drop(reply.send(Err(failed(&error)))),
+        Err(error) => drop(reply.send(Err(failed(error)))),
     };
     let thread = thread::Builder::new().name("gaggle".into()).spawn(run);
-    thread.map(|_| receiver).map_err(|error| failed(&error))
+    thread.map(|_| receiver).map_err(failed)
 }
 
-/// The locker, or why the thread has none.
+/// Maps a missing reply to an error.
 pub(crate) fn opened(reply: Result<Reply, RecvError>) -> Reply {
-    reply.unwrap_or_else(|error| Err(failed(&error)))
+    reply.unwrap_or_else(|_| Err(failed("it panicked while it opened the strategy")))
 }
 
 /// Opens the strategy, and closes it after the last handle is dropped.
@@ -92,6 +92,6 @@ async fn serve(url: &Url, mut reply: oneshot::Sender<Reply>) {
     strategy.close().await;
 }
 
-fn failed(error: &dyn StdError) -> OpenError {
-    Error::Failed { cause: format!("cannot run a strategy on a thread: {error}").into() }.into()
+fn failed(cause: impl fmt::Display) -> OpenError {
+    Error::Failed { cause: format!("the thread of the strategy: {cause}").into() }.into()
 }

@@ -70,7 +70,9 @@ impl KeyedMutex for Scope {
             () = self.closing() => return Err(Error::Closed),
         };
         if self.is_closed() {
-            lock.iter().for_each(|lock| self.inner.release(lock));
+            if let Ok(lock) = &lock {
+                self.inner.release(lock);
+            }
             return Err(Error::Closed);
         }
         lock.map(|lock| self.outer_lock(&lock))

@@ -11,8 +11,7 @@ use std::{
 const README_LINES_MAX: usize = 120;
 /// The most words of a page, its tables included.
 const PAGE_WORDS_MAX: usize = 1_500;
-/// The most words of all pages: the API over HTTP has 1,400 with its status page, four more lock
-/// systems are compared, programs without tokio have a section, and the client over HTTP has a page.
+/// The most words of all pages.
 const WORDS_MAX: usize = 23_200;
 
 fn root() -> &'static Path {

@@ -9,6 +9,7 @@ pub(crate) const REDIS: &str = "redis";
 /// The strategy of a `gaggle serve`.
 pub(crate) const HTTP: &str = "http";
 pub(crate) const EXAMPLE: &str = "for example redis://127.0.0.1:6379";
+const HTTP_EXAMPLE: &str = "for example http://127.0.0.1:7080";
 
 /// Parses the URL of a server that one of these strategies uses.
 ///
@@ -16,26 +17,31 @@ pub(crate) const EXAMPLE: &str = "for example redis://127.0.0.1:6379";
 ///
 /// The problem, without any text that may belong to a password.
 pub(crate) fn parse(text: &str, strategies: &[&str]) -> Result<Url, String> {
+    let takes = |strategy| strategies.contains(&strategy);
+    let (server, example) = match (takes(REDIS), takes(HTTP)) {
+        (true, true) => ("the URL of a Redis or of a `gaggle serve`", EXAMPLE),
+        (true, false) => ("the URL of a Redis", EXAMPLE),
+        _ => ("the URL of a `gaggle serve`", HTTP_EXAMPLE),
+    };
     let url = Url::parse(text).map_err(|error| match error {
         OpenError::UnknownScheme { .. } => {
             let known = strategies.iter().flat_map(|it| Url::schemes(it)).collect::<Vec<_>>();
             let known = known.join(", ");
-            format!("the URL has an unknown scheme, known are {known}; {EXAMPLE}")
+            format!("the URL has an unknown scheme, known are {known}; {example}")
         }
         OpenError::FeatureOff { feature: "tls", .. } => BUILT_WITHOUT_TLS.into(),
         error => error.to_string(),
     })?;
     match url.strategy() {
-        strategy if strategies.contains(&strategy) => Ok(url),
+        strategy if takes(strategy) => Ok(url),
         "raft" | "gaggle" => Err(format!(
             "the URL is of a voting member, and a member that ends with each command costs its \
-             group a vote: give the URL of a Redis, or of a `gaggle serve`; {EXAMPLE}"
+             group a vote: give {server}; {example}"
         )),
-        HTTP => Err(format!("a `gaggle serve` is no Redis: give the URL of a Redis; {EXAMPLE}")),
-        strategy => {
-            let problem = "excludes no other process: give the URL of a Redis";
-            Err(format!("{strategy}: {problem}; {EXAMPLE}"))
+        strategy @ (REDIS | HTTP) => {
+            Err(format!("expected {server}, not of the strategy {strategy}; {example}"))
         }
+        strategy => Err(format!("{strategy}: excludes no other process: give {server}; {example}")),
     }
 }
 
@@ -65,7 +71,7 @@ mod tests {
             }
         }
         for (text, expected) in [
-            ("http://h", "a `gaggle serve` is no Redis"),
+            ("http://h", "expected the URL of a Redis, not of the strategy http"),
             ("amqp://h", "known are redis, rediss, redis+sentinel"),
             ("localhost", "the scheme is missing; for example: redis://"),
             ("gaggle+memory://d?name=a&members=a", "of a voting member"),
@@ -74,6 +80,8 @@ mod tests {
             let problem = parse(text, &[REDIS]).unwrap_err();
             assert!(problem.contains(expected) && !problem.contains("tcp"), "{text}: {problem}");
         }
+        let problem = parse("redis://h", &[HTTP]).unwrap_err();
+        assert!(problem.ends_with("not of the strategy redis; for example http://127.0.0.1:7080"));
     }
 
     #[test]

@@ -99,7 +99,7 @@ struct Waiter {
     grant: Option<Grant>,
 }
 
-/// Wakes a waiting call, and names it: a repeated nonce has several.
+/// Wakes a waiting call, and identifies it: several calls may share a given nonce.
 #[derive(Debug, Default)]
 struct Signal {
     notify: Notify,

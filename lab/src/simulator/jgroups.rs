@@ -221,8 +221,8 @@ impl Group {
         });
     }
 
-    /// A call that does not wait for a leader for longer than this has no effect.
-    fn grants_nothing(&mut self, slot: usize) {
+    /// Asserts that a lock of a free key ends as `NoQuorum`.
+    fn assert_no_quorum(&mut self, slot: usize) {
         let call = self.lock(slot, "free", SHORT, Duration::from_millis(500));
         self.until(2_000, "the call ends", |_| call.has_ended());
         let refused = call.state(|state| {
@@ -249,8 +249,8 @@ fn majority_reached_by_a_new_member_begins_empty() {
         group.run(500);
         group.world.kill(2);
         group.merge();
-        group.grants_nothing(0);
-        group.grants_nothing(1);
+        group.assert_no_quorum(0);
+        group.assert_no_quorum(1);
 
         group.world.start(2);
         group.until(FORMED_WITHIN, "the group forms", |group| group.is_settled());
@@ -263,8 +263,8 @@ fn majority_reached_by_a_new_member_begins_empty() {
     });
 }
 
-/// Nobody has a majority until two sides of `split` are merged. JGroups resets all locks. Here a
-/// lease that ended meanwhile was lost before its key was granted, and a longer one goes on.
+/// No side of `split` has a majority until `merged` connects two. JGroups resets all locks. Here a
+/// lease that ended was lost before its key was granted again, and a longer one stays held.
 fn minorities_merge(members: usize, split: &[&[usize]], merged: &[&[usize]]) {
     with_seeds(|seed| {
         let mut group = Group::new(members, seed);
@@ -274,9 +274,12 @@ fn minorities_merge(members: usize, split: &[&[usize]], merged: &[&[usize]]) {
 
         group.split(split);
         group.run(4_000);
-        assert!(short.is_lost() && !waiting.has_ended(), "the holder gave up; nobody grants");
+        assert!(
+            short.is_lost() && !waiting.has_ended(),
+            "the holder gave up, and no member grants"
+        );
         for slot in 0..members {
-            group.grants_nothing(slot);
+            group.assert_no_quorum(slot);
         }
 
         group.split(merged);
@@ -300,9 +303,9 @@ fn majority_reached_by_a_merge_keeps_leases() {
     minorities_merge(5, &[&[0, 2], &[1, 3]], &[&[0, 1, 2, 3]]);
 }
 
-/// A leader that holds a key ends, while a majority remains. Returns when, and the calls of the
-/// waiter for its key and of another holder.
-fn leader_ends(group: &mut Group, lease: Duration, end: impl Fn(&mut World, usize)) -> [Call; 2] {
+/// Ends a leader that holds a key, while a majority remains. Returns the call that then gets the
+/// key.
+fn leader_ends(group: &mut Group, lease: Duration, end: impl Fn(&mut World, usize)) -> Call {
     let leader = group.leader();
     let [holder, waiter] = group.others(leader)[..] else { unreachable!("three members") };
     group.hold(leader, "of the leader", lease);
@@ -311,12 +314,12 @@ fn leader_ends(group: &mut Group, lease: Duration, end: impl Fn(&mut World, usiz
     end(&mut group.world, leader);
     group.until(ELECTED_WITHIN, "the waiter is granted", |_| waiting.lock().is_some());
     assert!(!other.is_lost() && group.is_extended(holder, &other), "other locks stay");
-    [waiting, other]
+    waiting
 }
 
-/// Scenario 2, in order: the leader unlocks what it holds.
+/// Scenario 2, orderly shutdown: the leader unlocks what it holds.
 #[test]
-fn leaving_leader_hands_its_locks_on() {
+fn leaving_leader_unlocks_its_keys() {
     with_seeds(|seed| {
         let mut group = Group::new(3, seed);
         leader_ends(&mut group, LONG, World::leave);
@@ -331,7 +334,7 @@ fn locks_of_a_crashed_leader_end_with_their_leases() {
         let mut group = Group::new(3, seed);
         let begun = group.world.now();
         let lease = 2 * SHORT;
-        let [waiting, _] = leader_ends(&mut group, lease, |world, slot| {
+        let waiting = leader_ends(&mut group, lease, |world, slot| {
             world.kill(slot);
             world.start(slot);
         });

@@ -36,7 +36,7 @@ pub enum Command {
         /// The token of the lock that it ends; 0 for a withdrawal.
         token: u64,
         copies: bool,
-        /// A force-unlock, which frees nothing with another token: the process and the reason.
+        /// Set for a force-unlock, which frees only a grant with `token`: the process and reason.
         forced: Option<Arc<str>>,
     },
     /// Extends a lease, which lasts for `lease` from the extension on. The reply is `Extended`.

@@ -296,7 +296,7 @@ impl Core {
         }
     }
 
-    /// Grants that were not read are unlocked after the withdrawals, which are sent first.
+    /// Withdraws the LOCKs of keys with this prefix, then unlocks the grants that no caller has read.
     fn end_waits(&mut self, now: Instant, prefix: &str) {
         for id in self.pending.ids(|request| request.is_lock_of(prefix)) {
             self.withdraw(now, id, |_| Reply::Failed(Error::Withdrawn));

@@ -157,8 +157,8 @@ impl HeldLocks {
     /// Revokes every grant of a key with this prefix that was not read. Returns the locks that no
     /// other process may rely on.
     pub(super) fn revoke_unread(&self, prefix: &str) -> Vec<Lock> {
-        let is_meant = |held: &HeldLock| held.key.starts_with(prefix) && held.delivery.revoke();
-        let unread = self.by_nonce.iter().filter(|(_, held)| is_meant(held));
+        let meant = self.by_nonce.iter().filter(|(_, held)| held.key.starts_with(prefix));
+        let unread = meant.filter(|(_, held)| held.delivery.revoke());
         let own = unread.filter(|(nonce, _)| !nonce.is_given());
         own.map(|(nonce, held)| held.lock(*nonce)).collect()
     }

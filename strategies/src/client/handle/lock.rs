@@ -93,8 +93,8 @@ impl<B: Backend> Client<B> {
         self.send(call.id, Call::Lock(call.clone()), Some(RequestId::Lock(call.nonce)))
     }
 
-    /// Sends another LOCK of the call that began as `first`, unless `unlock_all` has ended it. With
-    /// the mutex held: a later `unlock_all` finds the LOCK in the core.
+    /// Sends another LOCK of the call that began as `first`, unless `unlock_all` has ended it. The
+    /// mutex stays locked until the LOCK is sent, so that a later `unlock_all` finds it in the core.
     fn send_lock_again(&self, first: CallId, call: &LockCall) -> Result<CallGuard<'_, B>, Error> {
         let ended = self.ended_waits();
         let mut later = ended.iter().take_while(|it| it.before > first);

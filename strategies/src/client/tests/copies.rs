@@ -300,7 +300,7 @@ fn unconfirmed_lock_is_granted_or_unknown() {
 }
 
 /// The granting side was flushed, and a late copy of the LOCK was granted: the first grant is lost,
-/// the second is freed, and an unlock of the first is none of the second.
+/// the second is freed, and an unlock of the first does not count as one of the second.
 #[test]
 fn nonce_granted_again_loses_its_lock() {
     let mut core = core(true);

@@ -205,7 +205,7 @@ async fn unlock_all_grants_no_key_to_an_ended_wait() {
     assert_eq!(next.fencing_token(), first.fencing_token() + 2, "one grant was unread");
 }
 
-/// Another process may rely on it: ending its wait withdraws nothing, as dropping the future.
+/// Another process may rely on a given nonce: its LOCK stays in the queue.
 #[tokio::test(start_paused = true)]
 async fn unlock_all_keeps_a_given_nonce_in_the_queue() {
     let local = local();
