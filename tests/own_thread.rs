@@ -27,7 +27,7 @@ const fn ms(ms: u64) -> Duration {
 }
 
 fn short() -> LockOptions {
-    LockOptions::default().duration(ms(200))
+    LockOptions::default().duration(ms(1_000))
 }
 
 fn runtime() -> Runtime {
@@ -57,7 +57,7 @@ fn other_executors_lock_wait_and_extend() {
             let locker = open_on_thread(url).await.unwrap();
             let request = locker.scope("a").lock_with("k", short()).auto_extend(HOUR);
             let guard = request.await.unwrap();
-            let late = locker.lock_with("a/k", short().max_wait(ms(500))).await;
+            let late = locker.lock_with("a/k", short().max_wait(ms(2_000))).await;
             assert!(matches!(late, Err(Error::TimedOut(_))), "{url}: {late:?}");
             assert!(guard.is_valid(), "{url}: it was extended");
             let unlocking = thread::spawn(|| {
@@ -82,7 +82,7 @@ fn handle_outlives_the_runtime_that_opened_it() {
         let request = locker.lock_with("k", short()).auto_extend(HOUR);
         let guard = opener.block_on(request.into_future()).unwrap();
         drop(opener);
-        thread::sleep(ms(500));
+        thread::sleep(ms(2_000));
         assert!(guard.is_valid(), "{url}");
         runtime().block_on(async {
             assert!(matches!(control.lock("other").await, Err(Error::Closed)));
@@ -101,7 +101,7 @@ fn blocked_runtime_keeps_extended_leases() {
             let locker = open_on_thread(&url).await.unwrap();
             let lost = control.lock_with("control", short()).auto_extend(HOUR).await.unwrap();
             let kept = locker.lock_with("k", short()).auto_extend(HOUR).await.unwrap();
-            thread::sleep(ms(600));
+            thread::sleep(ms(2_000));
             assert!(kept.is_valid() && !lost.is_valid(), "{url}");
             kept.unlock().await.unwrap();
         });
