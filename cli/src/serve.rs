@@ -25,6 +25,7 @@ use crate::{
     failure::Failure,
     output::{notice, say},
     run::{PASSWORD_IN_ARGUMENT, in_file},
+    server_url::HTTP,
     verbosity::Verbosity,
 };
 
@@ -77,7 +78,9 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
     args.verbosity.start(io::stderr)?;
     check_exposure(&args)?;
     raise_file_limit();
-    let (url, max_ttl) = longest(url(&args)?, args.max_ttl)?;
+    let url = url(&args)?;
+    check_served(&url)?;
+    let (url, max_ttl) = longest(url, args.max_ttl)?;
     let access = match &args.tokens {
         Some(path) => {
             Access::tokens(path).map_err(|problem| Failure::new(format!("--tokens {problem}")))?
@@ -183,6 +186,17 @@ fn url(args: &Args) -> Result<Url, Failure> {
         notice(PASSWORD_IN_ARGUMENT);
     }
     Ok(url)
+}
+
+/// A server of claims draws the nonces itself, so another one in front of it cannot give them.
+fn check_served(url: &Url) -> Result<(), Failure> {
+    match url.strategy() {
+        HTTP => Err(Failure::new(
+            "--url is of a `gaggle serve`, which clients use directly: give the URL of a Redis or of \
+             a member, or omit --url for the programs of this machine",
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// The URL, and the longest ttl. Leases of clients are held outside the members of a group, which
