@@ -3,8 +3,11 @@
 use std::time::Duration;
 
 use axum::{
-    body::{Body, to_bytes},
+    body::{Body, Bytes, to_bytes},
+    extract::Request,
     http::{HeaderMap, StatusCode, header},
+    middleware::Next,
+    response::{IntoResponse as _, Response},
 };
 use gaggle::{
     Nonce, Owner,
@@ -68,18 +71,17 @@ impl Reasons {
     }
 }
 
-/// Reads a body that is a JSON object.
-pub(crate) async fn object(headers: &HeaderMap, body: Body) -> Result<Map<String, Value>, Problem> {
-    let media_type = headers.get(header::CONTENT_TYPE).map(|it| it.as_bytes());
-    let is_json = |it: &[u8]| {
-        let end = it.iter().position(|byte| *byte == b';').unwrap_or(it.len());
-        it[..end].trim_ascii().eq_ignore_ascii_case(b"application/json")
-    };
-    if !media_type.is_none_or(is_json) {
-        let expected = "expected the header `Content-Type: application/json`";
-        let (status, code) = (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported-media-type");
-        return Err(Problem::new(status, code, expected));
+/// Reads the body before any other step: a client of HTTP/2 may take a response that comes before the
+/// end of its body for a broken stream.
+pub(crate) async fn read_body(request: Request, next: Next) -> Response {
+    let (head, body) = request.into_parts();
+    match bytes(&head.headers, body).await {
+        Ok(bytes) => next.run(Request::from_parts(head, Body::from(bytes))).await,
+        Err(problem) => problem.into_response(),
     }
+}
+
+async fn bytes(headers: &HeaderMap, body: Body) -> Result<Bytes, Problem> {
     let length = headers.get(header::CONTENT_LENGTH).and_then(|it| it.to_str().ok()?.parse().ok());
     let too_large = || {
         let expected = format!("expected a body of at most {BODY_BYTES_MAX} bytes");
@@ -93,7 +95,23 @@ pub(crate) async fn object(headers: &HeaderMap, body: Body) -> Result<Map<String
         let expected = format!("expected the whole body within {} s", BODY_TIMEOUT.as_secs());
         Problem::new(StatusCode::REQUEST_TIMEOUT, "request-timeout", expected)
     })?;
-    let bytes = bytes.map_err(|_| too_large())?;
+    bytes.map_err(|_| too_large())
+}
+
+/// Reads a body that is a JSON object.
+pub(crate) async fn object(headers: &HeaderMap, body: Body) -> Result<Map<String, Value>, Problem> {
+    let media_type = headers.get(header::CONTENT_TYPE).map(|it| it.as_bytes());
+    let is_json = |it: &[u8]| {
+        let end = it.iter().position(|byte| *byte == b';').unwrap_or(it.len());
+        it[..end].trim_ascii().eq_ignore_ascii_case(b"application/json")
+    };
+    if !media_type.is_none_or(is_json) {
+        let expected = "expected the header `Content-Type: application/json`";
+        let (status, code) = (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported-media-type");
+        return Err(Problem::new(status, code, expected));
+    }
+    // `read_body` has read it.
+    let bytes = to_bytes(body, BODY_BYTES_MAX).await.unwrap_or_default();
     let invalid = |problem: String| Problem::new(StatusCode::BAD_REQUEST, "invalid-json", problem);
     match serde_json::from_slice(&bytes) {
         Ok(Value::Object(object)) => Ok(object),

@@ -25,7 +25,9 @@ use crate::{
     owner::process_of,
     problem::{self, Problem},
     readiness::{self, Readiness},
-    request::{Create, Filters, GRANT_GRACE, Update, idempotency_key, object, preferred_wait},
+    request::{
+        Create, Filters, GRANT_GRACE, Update, idempotency_key, object, preferred_wait, read_body,
+    },
     status,
 };
 
@@ -128,6 +130,7 @@ impl Service {
                 let message = "expected GET, POST, PATCH or PUT, as the path allows";
                 Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", message)
             })
+            .layer(from_fn(read_body))
             .layer(from_fn_with_state(state.clone(), log::record))
             .layer(from_fn(no_store))
             .with_state(state.clone())

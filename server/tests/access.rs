@@ -31,10 +31,14 @@ async fn request_without_a_known_token_is_refused() {
             let reply = stranger.get(path).await.refused(401, "unauthorized");
             assert_eq!(reply.headers["www-authenticate"], "Bearer");
         }
-        // The body of a refused request is not read.
+        stranger
+            .send("POST", "/v1/claims/", &[], Body::from("{}"))
+            .await
+            .refused(401, "unauthorized");
+        // A body is read within its limits before it is refused.
         let body =
             Body::from_stream(futures_util::stream::pending::<Result<Vec<u8>, std::io::Error>>());
-        stranger.send("POST", "/v1/claims/", &[], body).await.refused(401, "unauthorized");
+        stranger.send("POST", "/v1/claims/", &[], body).await.refused(408, "request-timeout");
         stranger.get("/health").await.is(200);
         stranger.get("/ready").await.is(200);
     }
