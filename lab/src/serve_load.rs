@@ -135,13 +135,14 @@ impl Latencies {
 
 /// Rounds on both servers in turns. Returns whether the load is within its limit.
 async fn compare(what: &str, rounds: usize, quiet: &Server, loaded: &Server) -> Result<bool> {
-    let (mut alone, mut beside) = (Latencies::default(), Latencies::default());
+    let (mut without_load, mut with_load) = (Latencies::default(), Latencies::default());
     for _ in 0..rounds {
-        alone.measure(quiet).await?;
-        beside.measure(loaded).await?;
+        without_load.measure(quiet).await?;
+        with_load.measure(loaded).await?;
     }
     let [medians, tails] = [50, 99].map(|percent| {
-        [alone.percentile(percent), beside.percentile(percent)].map(|it| it.as_secs_f64() * 1e3)
+        [without_load.percentile(percent), with_load.percentile(percent)]
+            .map(|it| it.as_secs_f64() * 1e3)
     });
     println!(
         "{what}: a pair takes p50 {:.2} ms, p99 {:.2} ms; without load p50 {:.2} ms, p99 {:.2} ms",

@@ -76,7 +76,7 @@ impl Readiness {
     }
 }
 
-/// Completes once the strategy has failed for good.
+/// Completes once the strategy has failed permanently.
 pub(crate) async fn failure(claims: &Claims) -> Error {
     loop {
         match claims.mutex.inspect(PROBE_KEY).await {

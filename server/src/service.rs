@@ -155,8 +155,8 @@ impl Service {
         self.state.readiness.wait(&self.state.claims).await;
     }
 
-    /// Completes once the strategy has failed for good, such as a member whose name another process
-    /// has. Every later request is answered with 503.
+    /// Completes once the strategy has failed permanently, such as a member whose name another
+    /// process has. Every later request is answered with 503.
     ///
     /// # Cancel safety
     ///

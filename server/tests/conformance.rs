@@ -1,5 +1,5 @@
-//! Goal: the HTTP strategy passes the conformance suite, whatever is behind the server.
-//! Method: the suite's cases over servers on free ports, in runtimes of their own; "down" is a
+//! Goal: the HTTP strategy passes the conformance suite over each kind of server.
+//! Method: the suite's cases over servers on free ports, each in a separate runtime; "down" is a
 //! server that has ended.
 #![allow(clippy::unwrap_used)] // a test that meets an error has failed
 

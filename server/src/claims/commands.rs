@@ -54,7 +54,7 @@ impl Claims {
                 biased;
                 () = changed => continue,
                 () = self.closing.cancelled() => return Err(Problem::closing()),
-                // One attempt ends by itself.
+                // A claim that does not wait ends without a check.
                 () = self.clock.sleep_until(look_at), if !claim.tries() => {}
             }
             let now = self.clock.now();

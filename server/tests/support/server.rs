@@ -1,4 +1,4 @@
-//! Services of several servers on free ports, each server in a runtime of its own.
+//! Services of several servers on free ports, each in a separate runtime.
 
 use std::{
     sync::{Mutex, mpsc},

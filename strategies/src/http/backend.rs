@@ -175,7 +175,7 @@ impl Backend {
                 let may_wait = waits && !cause.is_permanent();
                 if may_wait { Fate::NoReply } else { refusal.fate() }
             }
-            // A server sends an UNLOCK of its own until the lease ends.
+            // A server repeats its UNLOCK until the lease ends.
             Request::Command(Command::Unlock { .. }) => Fate::NoReply,
             _ => refusal.fate(),
         };

@@ -88,7 +88,7 @@ impl Beliefs {
         key.check()
     }
 
-    /// A user relies on its lock no more.
+    /// A user stops relying on its lock.
     pub(super) fn end(&mut self, lock: &Lock) {
         if let Some(key) = self.keys.get_mut(lock.key()) {
             key.beliefs.retain(|belief| belief.lock.nonce() != lock.nonce());

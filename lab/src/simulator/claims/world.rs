@@ -117,7 +117,7 @@ impl Shared {
         locked(&self.beliefs).has_ended(lock)
     }
 
-    /// A user relies on its lock no more.
+    /// A user stops relying on its lock.
     pub(super) fn end(&self, lock: &Lock) {
         locked(&self.beliefs).end(lock);
     }
