@@ -99,15 +99,19 @@ impl Registry {
     }
 
     /// Forgets final claims that are old, or too many.
-    fn forget(&mut self, now: Instant) {
+    fn forget_old(&mut self, now: Instant) {
         while let Some((at, _)) = self.ended.front()
             && (at.after(CLAIM_MEMORY) <= now || self.ended.len() > ENDED_MAX)
         {
             let (_, claim) = self.ended.pop_front().expect("there is a first");
-            // A later look at the strategy may have found the claim active.
-            if self.claims.get(&claim.id.nonce).is_some_and(|known| Arc::ptr_eq(known, &claim)) {
-                self.claims.remove(&claim.id.nonce);
-            }
+            self.forget(&claim);
+        }
+    }
+
+    /// Forgets a claim, unless another one of its nonce was made or found since.
+    fn forget(&mut self, claim: &Arc<Claim>) {
+        if self.claims.get(&claim.id.nonce).is_some_and(|known| Arc::ptr_eq(known, claim)) {
+            self.claims.remove(&claim.id.nonce);
         }
     }
 
@@ -235,7 +239,7 @@ impl Claims {
         let now = self.stamp();
         let known = {
             let mut registry = self.registry();
-            registry.forget(now.at);
+            registry.forget_old(now.at);
             let known = registry.claims.get(&id.nonce).cloned();
             if known.is_none() {
                 let (owner, ttls) = (caller.name.clone(), (Duration::ZERO, Duration::ZERO));
@@ -252,9 +256,28 @@ impl Claims {
             Some(_) => Err(Problem::not_found()),
             None => {
                 let lock = Lock::new(id.key, id.nonce, 0, None);
-                self.mutex.unlock(&lock).await.map_err(|_| Problem::not_found())
+                match self.mutex.unlock(&lock).await {
+                    Ok(()) => Ok(()),
+                    Err(Error::NotHolder | Error::Expired) => Err(Problem::not_found()),
+                    Err(error) => Err(error.into()),
+                }
             }
         }
+    }
+
+    /// Makes a claim active that waits here, and was given to its client by another server.
+    pub(crate) async fn adopt(&self, claim: &Claim) -> Result<(), Problem> {
+        if self.is_shared
+            && claim.status() == Status::Waiting
+            && let Some(holder) = self.look(&claim.id).await?
+        {
+            let Claim { id, .. } = claim;
+            claim.granted(Lock::new(id.key.clone(), id.nonce, holder.fencing_token, None));
+            if claim.activate(self.stamp()).is_some() {
+                self.registry().activated();
+            }
+        }
+        Ok(())
     }
 
     /// The holder of the key, if it is this claim.
@@ -310,11 +333,21 @@ impl Claims {
         }
     }
 
+    /// Ends a waiting claim without the word of its client, which may wait or hold the lock by
+    /// another server. Then this server has not made the claim, and whoever names it again asks the
+    /// granting side.
+    fn drop_waiting(&self, claim: &Arc<Claim>, status: Status) {
+        self.end(claim, status);
+        if self.is_shared {
+            self.registry().forget(claim);
+        }
+    }
+
     /// Ends active claims past their deadline, and forgets old ones.
     fn sweep(&self) {
         let now = self.clock.now();
         let mut registry = self.registry();
-        registry.forget(now);
+        registry.forget_old(now);
         if registry.sweep_at > now {
             return;
         }

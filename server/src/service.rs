@@ -354,6 +354,9 @@ async fn update_claim(
         }
         (Err(problem), _) => return Err(problem),
     };
+    if matches!(update, Update::Ttl(_) | Update::Status(Status::Released)) {
+        claims.adopt(&claim).await?;
+    }
     match update {
         Update::Ttl(ttl) => claims.extend(&claim, ttl).await?,
         Update::Status(Status::Active) => {

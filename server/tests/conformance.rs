@@ -67,7 +67,6 @@ async fn servers_of_a_redis_pass_the_suite() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "a known defect, see docs/verification.md: cases 5 and 6 fail now and then"]
 async fn servers_of_a_group_pass_the_suite() {
     assert_passed(Service::group().await, 10_000).await;
 }

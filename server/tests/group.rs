@@ -15,7 +15,7 @@ use gaggle::{
 use gaggle_fixtures::{Faults, FaultyChannel};
 use gaggle_server::{Access, Options, Service};
 use serde_json::json;
-use support::{Client, sleep};
+use support::{Client, Reply, sleep};
 
 const MAX_TTL: Duration = Duration::from_secs(10);
 
@@ -179,6 +179,78 @@ async fn waiting_claim_keeps_its_place_at_another_server() {
         b.set(&moved, "released").await.is(204);
         c.activate(&later, 5).await.is(200);
     }
+}
+
+/// A claim that waits at `a` and `b` for the key of another claim, which is at `c`.
+struct Moved {
+    nodes: Vec<Node>,
+    key: [(&'static str, &'static str); 1],
+    body: String,
+    /// The claim, and the one that it waits for.
+    claim: String,
+    holder: String,
+}
+
+impl Moved {
+    async fn new() -> Self {
+        let nodes = ready().await;
+        let holder = nodes[2].client.claim("k").await;
+        let key = [("idempotency-key", "8e03978e-40d5-43dd-bc93-6894a57f9324")];
+        let body = json!({ "resource": "k", "ttl": 10, "waiting_ttl": 4 }).to_string();
+        let mut moved = Self { nodes, key, body, claim: String::new(), holder };
+        for place in [0, 1] {
+            moved.claim = moved.post(place).await.is(202).location();
+        }
+        moved
+    }
+
+    async fn post(&self, place: usize) -> Reply {
+        self.nodes[place].client.send("POST", "/v1/claims/", &self.key, self.body.clone()).await
+    }
+
+    /// Its client asks `b` alone, until `a` has missed it.
+    async fn miss(&self) {
+        let [a, b, c] = [0, 1, 2].map(|place| &self.nodes[place].client);
+        for _ in 0..5 {
+            sleep(2.0).await;
+            c.patch(&self.holder, json!({ "ttl": 10 })).await.is(200);
+            b.activate(&self.claim, 0).await.refused(409, "locked");
+        }
+        a.get(&self.claim).await.refused(404, "no-claim");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn client_returns_to_the_server_that_has_missed_it() {
+    let moved = Moved::new().await;
+    moved.miss().await;
+    moved.post(0).await.is(202);
+    moved.nodes[2].client.set(&moved.holder, "released").await.is(204);
+    moved.nodes[0].client.activate(&moved.claim, 5).await.is(200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn withdrawal_at_the_server_that_has_missed_the_client_frees_the_place() {
+    let moved = Moved::new().await;
+    moved.miss().await;
+    let [a, c] = [0, 2].map(|place| &moved.nodes[place].client);
+    let waiters =
+        async || c.get("/v1/claims/?status=active").await.is(200).body[0]["waiters"].clone();
+    assert_eq!(waiters().await, 1);
+    a.set(&moved.claim, "withdrawn").await.refused(404, "no-claim");
+    sleep(0.1).await;
+    assert_eq!(waiters().await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn former_server_extends_and_releases_what_another_has_granted() {
+    let moved = Moved::new().await;
+    let [a, b, c] = [0, 1, 2].map(|place| &moved.nodes[place].client);
+    c.set(&moved.holder, "released").await.is(204);
+    b.activate(&moved.claim, 5).await.is(200);
+    a.patch(&moved.claim, json!({ "ttl": 10 })).await.is(200);
+    a.set(&moved.claim, "released").await.is(204);
+    c.claim("k").await;
 }
 
 #[tokio::test(start_paused = true)]

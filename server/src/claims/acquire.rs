@@ -34,7 +34,7 @@ impl Claims {
             let now = self.clock.now();
             let until = claim.keep_until(now);
             if until <= now {
-                self.end(claim, Status::Withdrawn);
+                self.drop_waiting(claim, Status::Withdrawn);
                 return None;
             }
             let wait = until.since(now).min(MAX_WAIT_MAX);
@@ -62,7 +62,7 @@ impl Claims {
                 Err(Error::TimedOut(_)) if self.clock.now() >= until => {}
                 // The grant ended before this server received it.
                 Err(Error::TimedOut(_) | Error::NotHolder | Error::Expired) => {
-                    self.end(claim, Status::Expired);
+                    self.drop_waiting(claim, Status::Expired);
                     return None;
                 }
                 Err(error) if error.is_permanent() || matches!(error, Error::Limit { .. }) => {
@@ -77,7 +77,7 @@ impl Claims {
     /// Ends a claim that could not be made.
     fn refuse(&self, claim: &Arc<Claim>, error: Error) {
         claim.refuse(error.into());
-        self.end(claim, Status::Withdrawn);
+        self.drop_waiting(claim, Status::Withdrawn);
     }
 
     /// Extends the lease until the client asks for its claim.
@@ -93,7 +93,7 @@ impl Claims {
             }
             let now = self.clock.now();
             if claim.keep_until(now) <= now {
-                self.end(claim, Status::Withdrawn);
+                self.drop_waiting(claim, Status::Withdrawn);
                 if !self.is_shared {
                     // No other server has served it.
                     self.mutex.release(&lock);
@@ -107,7 +107,7 @@ impl Claims {
             match self.mutex.extend(&lock, lease).await {
                 Ok(extended) => lock = extended,
                 Err(Error::NotHolder | Error::Expired) => {
-                    self.end(claim, Status::Expired);
+                    self.drop_waiting(claim, Status::Expired);
                     return;
                 }
                 Err(_) => extend_at = self.clock.now().after((lease / 12).min(RETRY)),

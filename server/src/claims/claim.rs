@@ -129,7 +129,7 @@ impl Claim {
             phase: Phase::Waiting,
             history: vec![(Status::Waiting, now)],
             polls: 0,
-            poll_by: now.at.after(waiting_ttl),
+            poll_by: now.at.after(patience(waiting_ttl)),
             attempted: None,
             refusal: None,
         };
@@ -140,11 +140,6 @@ impl Claim {
     /// Whether it does not wait for a held key.
     pub(crate) fn tries(&self) -> bool {
         self.waiting_ttl.is_zero()
-    }
-
-    /// How long its client may be away.
-    fn patience(&self) -> Duration {
-        if self.tries() { ATTEMPT_KEPT } else { self.waiting_ttl }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -176,7 +171,7 @@ impl Claim {
     /// When the client of a waiting claim is missed.
     pub(crate) fn keep_until(&self, now: Instant) -> Instant {
         let state = self.state();
-        if state.polls > 0 { now.after(self.patience()) } else { state.poll_by }
+        if state.polls > 0 { now.after(patience(self.waiting_ttl)) } else { state.poll_by }
     }
 
     /// The waiting claim was granted, or its lock extended. Returns whether it still waits.
@@ -261,6 +256,11 @@ impl Claim {
     }
 }
 
+/// How long the client of a waiting claim may be away.
+fn patience(waiting_ttl: Duration) -> Duration {
+    if waiting_ttl.is_zero() { ATTEMPT_KEPT } else { waiting_ttl }
+}
+
 /// A request that waits for a claim.
 pub(crate) struct Poll<'a> {
     claim: &'a Claim,
@@ -271,6 +271,24 @@ impl Drop for Poll<'_> {
     fn drop(&mut self) {
         let mut state = self.claim.state();
         state.polls -= 1;
-        state.poll_by = self.clock.now().after(self.claim.patience());
+        state.poll_by = self.clock.now().after(patience(self.claim.waiting_ttl));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gaggle::{Nonce, strategies::clock::TokioClock};
+
+    use super::*;
+
+    /// The grant may arrive before the request waits for it.
+    #[test]
+    fn attempt_is_kept_before_its_request_waits() {
+        let now = TokioClock::new().now();
+        let id = ClaimId { nonce: Nonce::from_u128(1), key: "k".into() };
+        let ttls = (Duration::from_secs(5), Duration::ZERO);
+        let claim =
+            Claim::new(id, "".into(), ttls, (Value::Null, None), Stamp { at: now, wall: 0.0 });
+        assert_eq!(claim.keep_until(now), now.after(ATTEMPT_KEPT));
     }
 }
