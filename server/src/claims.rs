@@ -14,7 +14,8 @@ use std::{
 
 use axum::http::StatusCode;
 use gaggle::{
-    Clock, Error, Inspection, Instant, KeyedMutex, Lock, Nonce, strategies::limits::DURATION_MIN,
+    Clock, Error, Inspection, Instant, KeyedMutex, Lock, Nonce,
+    strategies::limits::{DURATION_MAX, DURATION_MIN},
 };
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -206,21 +207,26 @@ impl Claims {
             }
             known => known,
         };
-        match self.look(id).await? {
-            Some(holder) if caller.may_see(token_of(&holder.owner)) => {
-                let claim = Arc::new(self.of_holder(id, &holder));
-                let mut registry = self.registry();
-                // Another request may have found it meanwhile.
-                let known = registry.claims.get(&id.nonce);
-                if let Some(known) = known.filter(|it| it.status() == Status::Active) {
-                    return Ok(known.clone());
-                }
-                registry.add(&claim);
-                Ok(claim)
-            }
-            Some(_) => Err(Problem::not_found()),
-            None => known.ok_or_else(Problem::not_found),
+        let Some(holder) = self.look(id).await? else {
+            return known.ok_or_else(Problem::not_found);
+        };
+        if !caller.may_see(token_of(&holder.owner)) {
+            return Err(Problem::not_found());
         }
+        let Some(lock) = self.lock_of(id, &holder).await? else {
+            return known.ok_or_else(Problem::not_found);
+        };
+        let claim = self.of_holder(id, &holder);
+        claim.extended(lock);
+        let mut registry = self.registry();
+        // Another request may have found it meanwhile.
+        let known = registry.claims.get(&id.nonce);
+        if let Some(known) = known.filter(|it| it.status() == Status::Active) {
+            return Ok(known.clone());
+        }
+        let claim = Arc::new(claim);
+        registry.add(&claim);
+        Ok(claim)
     }
 
     /// Ends a claim that this server does not know: it may wait by another one, or its `POST` may
@@ -270,14 +276,25 @@ impl Claims {
         if self.is_shared
             && claim.status() == Status::Waiting
             && let Some(holder) = self.look(&claim.id).await?
+            && let Some(lock) = self.lock_of(&claim.id, &holder).await?
         {
-            let Claim { id, .. } = claim;
-            claim.granted(Lock::new(id.key.clone(), id.nonce, holder.fencing_token, None));
+            claim.granted(lock);
             if claim.activate(self.stamp()).is_some() {
                 self.registry().activated();
             }
         }
         Ok(())
+    }
+
+    /// The lock of a claim that another server has made active. An extension to about the rest of
+    /// its lease shows how long it lasts.
+    async fn lock_of(&self, id: &ClaimId, holder: &Inspection) -> Result<Option<Lock>, Problem> {
+        let lock = Lock::new(id.key.clone(), id.nonce, holder.fencing_token, None);
+        match self.mutex.extend(&lock, rest_of(holder)).await {
+            Ok(lock) => Ok(Some(lock)),
+            Err(Error::NotHolder | Error::Expired) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// The holder of the key, if it is this claim.
@@ -360,4 +377,9 @@ impl Claims {
         drop(registry);
         over.iter().for_each(|claim| self.end(claim, Status::Expired));
     }
+}
+
+/// About the rest of a lease, but less.
+fn rest_of(holder: &Inspection) -> Duration {
+    holder.remaining.mul_f64(0.9).clamp(DURATION_MIN, DURATION_MAX)
 }

@@ -3,13 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use axum::http::StatusCode;
-use gaggle::{
-    Error, Inspection, Lock,
-    operator::ForcedUnlock,
-    strategies::limits::{DURATION_MAX, DURATION_MIN},
-};
+use gaggle::{Error, Inspection, Lock, operator::ForcedUnlock};
 
-use super::{Claim, Claims, LOOK_EVERY, Phase, Status};
+use super::{Claim, Claims, LOOK_EVERY, Phase, Status, rest_of};
 use crate::{access::Caller, problem::Problem};
 
 /// How long the grant of a free key may take.
@@ -106,10 +102,8 @@ impl Claims {
             return Ok(());
         };
         if lock.deadline().is_none_or(|deadline| deadline <= self.clock.now()) {
-            // Another server has extended it: an extension to about the rest of its lease shows how
-            // long it lasts.
-            let rest = holder.remaining.mul_f64(0.9).clamp(DURATION_MIN, DURATION_MAX);
-            let extended = self.extend_lock(claim, &lock, rest).await;
+            // Another server has extended it.
+            let extended = self.extend_lock(claim, &lock, rest_of(&holder)).await;
             return if claim.status() == Status::Expired { Ok(()) } else { extended };
         }
         Ok(())
