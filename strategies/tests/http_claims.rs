@@ -3,26 +3,13 @@
 //! time. Rows in which the requests differ from Nessy's say so.
 #![allow(clippy::unwrap_used)] // a test that meets an error has failed
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+mod http_support;
 
-use bytes::Bytes;
-use gaggle_strategies::{
-    Error, HttpOptions, KeyedMutex, Lock, LockOptions,
-    client::Client,
-    clock::{Clock as _, TokioClock},
-    http::{Backend, Dial, DialFuture},
-    lock::Owner,
-};
-use http::Response;
-use tokio::{
-    io::{DuplexStream, duplex},
-    task::JoinHandle,
-    time::sleep,
-};
+use std::{sync::Arc, time::Duration};
+
+use gaggle_strategies::{Error, KeyedMutex, Lock, LockOptions, clock::TokioClock};
+use http_support::{Scripted, open};
+use tokio::{task::JoinHandle, time::sleep};
 
 /// What the program does.
 #[derive(Clone, Copy, Debug)]
@@ -360,100 +347,6 @@ const ROWS: [Row; 57] = [
     ("waiting -> Withdrawing: timeout", &[Take], &[WAITS, GONE], "POST+ withdrawn", "TimedOut"),
 ];
 
-/// A server that answers by a script.
-#[derive(Clone, Default)]
-struct Server {
-    script: Arc<Mutex<BTreeMap<&'static str, Vec<&'static str>>>>,
-    requests: Arc<Mutex<Vec<String>>>,
-}
-
-impl Server {
-    fn new(answers: &[(&'static str, &'static str)]) -> Self {
-        let script = answers.iter().map(|(kind, codes)| (*kind, codes.split(' ').collect()));
-        Self { script: Arc::new(Mutex::new(script.collect())), ..Self::default() }
-    }
-
-    async fn serve(self, stream: DuplexStream) {
-        let mut connection = h2::server::handshake(stream).await.unwrap();
-        while let Some(Ok((request, respond))) = connection.accept().await {
-            tokio::spawn(self.clone().answer(request, respond));
-        }
-    }
-
-    async fn answer(
-        self,
-        request: http::Request<h2::RecvStream>,
-        mut respond: h2::server::SendResponse<Bytes>,
-    ) {
-        let (head, mut stream) = request.into_parts();
-        let mut body = String::new();
-        while let Some(part) = stream.data().await {
-            body.push_str(std::str::from_utf8(&part.unwrap()).unwrap());
-        }
-        let kinds = ["ttl", "released", "withdrawn", "revoked"];
-        let code = match head.method.as_str() {
-            "GET" => "api",
-            "POST" => self.next("POST"),
-            _ => self.next(kinds.into_iter().find(|kind| body.contains(kind)).unwrap()),
-        };
-        let (status, body) = match code {
-            "api" => (200, r#"{"api":"gaggle-claims"}"#),
-            "200" | "201" => (
-                code.parse().unwrap(),
-                r#"{"id":"0.aw","resource":"k","status":"active","ttl":60,"waited":0,"fencing_token":"5"}"#,
-            ),
-            "202" => (202, r#"{"id":"0.aw","resource":"k","status":"waiting"}"#),
-            "204" => (204, ""),
-            "bad" => (400, r#"{"code":"invalid-parameters","ttl":"expected less"}"#),
-            "400" => (400, r#"{"code":"invalid-status","status":"expired"}"#),
-            "503" => (503, r#"{"code":"unavailable","message":"down"}"#),
-            _ => return std::future::pending().await,
-        };
-        let response = Response::builder().status(status).header("fencing-token", "5");
-        let mut stream = respond.send_response(response.body(()).unwrap(), false).unwrap();
-        stream.send_data(body.into(), true).unwrap();
-    }
-
-    fn next(&self, kind: &'static str) -> &'static str {
-        self.requests.lock().unwrap().push(kind.into());
-        let mut script = self.script.lock().unwrap();
-        // The summary shows a request that the row does not expect.
-        let Some(codes) = script.get_mut(kind) else {
-            return "hang";
-        };
-        if codes.len() > 1 { codes.remove(0) } else { codes[0] }
-    }
-
-    /// The kinds of requests, with a mark for repetitions.
-    fn summary(&self) -> String {
-        let mut kinds: Vec<(String, bool)> = Vec::new();
-        for kind in &*self.requests.lock().unwrap() {
-            match kinds.last_mut() {
-                Some((last, is_repeated)) if last == kind => *is_repeated = true,
-                _ => kinds.push((kind.clone(), false)),
-            }
-        }
-        let text = |(kind, is_repeated)| if is_repeated { kind + "+" } else { kind };
-        kinds.into_iter().map(text).collect::<Vec<String>>().join(" ")
-    }
-}
-
-impl Dial for Server {
-    fn nodes(&self) -> usize {
-        1
-    }
-
-    fn dial(&mut self, _: usize) -> DialFuture {
-        let (client, server) = duplex(1 << 16);
-        tokio::spawn(self.clone().serve(server));
-        Box::pin(async move { Ok(Box::new(client) as _) })
-    }
-
-    fn address(&self, _: usize) -> String {
-        "scripted:1".into()
-    }
-}
-
 fn outcome<T>(result: Result<T, Error>, success: &str) -> String {
     match result {
         Ok(_) => success.into(),
@@ -470,13 +363,8 @@ const LEASE: Duration = Duration::from_secs(60);
 /// Longer than a request without a wait.
 const SETTLED: Duration = Duration::from_millis(50);
 
-async fn requests_and_outcomes(acts: &[Act], server: &Server) -> (String, String) {
-    let clock = Arc::new(TokioClock::new());
-    let options = HttpOptions::new(["scripted:1"]).clock(clock.clone());
-    let backend = Backend::new(options, Some(Box::new(server.clone())), 7, clock.now()).unwrap();
-    let (client, driver) = Client::new(backend, clock, Owner::this_process(None), Some(7));
-    tokio::spawn(client.run(driver));
-    let client = Arc::new(client);
+async fn requests_and_outcomes(acts: &[Act], server: &Scripted) -> (String, String) {
+    let client = Arc::new(open(vec![server.clone()], Arc::new(TokioClock::new())));
     let (mut outcomes, mut held): (Vec<String>, Option<Lock>) = (Vec::new(), None);
     let mut started: Option<JoinHandle<String>> = None;
     let mut watches = Vec::new();
@@ -526,7 +414,7 @@ async fn requests_and_outcomes(acts: &[Act], server: &Server) -> (String, String
 async fn each_transition_sends_its_requests() {
     let mut wrong = Vec::new();
     for (transition, acts, answers, requests, outcomes) in ROWS {
-        let found = requests_and_outcomes(acts, &Server::new(answers)).await;
+        let found = requests_and_outcomes(acts, &Scripted::new(answers)).await;
         let expected = (requests.to_owned(), outcomes.to_owned());
         if found != expected {
             wrong.push(format!("{transition}: expected {expected:?}, found {found:?}"));

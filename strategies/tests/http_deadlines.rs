@@ -2,23 +2,21 @@
 //! Method: generated delays, waits and leases, and two clocks that drift apart, in virtual time.
 #![allow(clippy::unwrap_used)] // a test that meets an error has failed
 
+mod http_support;
+
 use std::{
     pin::Pin,
     sync::{Arc, Mutex},
     time::Duration,
 };
 
-use bytes::Bytes;
 use gaggle_strategies::{
-    HttpOptions, KeyedMutex, LockOptions,
-    client::Client,
+    KeyedMutex, LockOptions,
     clock::{Clock, Instant},
-    http::{Backend, Dial, DialFuture},
-    lock::Owner,
 };
+use http_support::open;
 use proptest::prelude::*;
 use tokio::{
-    io::{DuplexStream, duplex},
     runtime::Builder,
     time::{sleep, sleep_until},
 };
@@ -73,55 +71,25 @@ struct Server {
     deadline: Arc<Mutex<Duration>>,
 }
 
-impl Server {
-    async fn serve(self, stream: DuplexStream) {
-        let mut connection = h2::server::handshake(stream).await.unwrap();
-        while let Some(Ok((request, respond))) = connection.accept().await {
-            tokio::spawn(self.clone().answer(request.method() == "GET", respond));
-        }
-    }
-
-    async fn answer(self, is_first: bool, mut respond: h2::server::SendResponse<Bytes>) {
-        let (status, body) = if is_first {
-            (200, r#"{"api":"gaggle-claims"}"#.to_owned())
-        } else {
-            sleep(self.plan.delays[0]).await;
-            let received = self.clock.now();
-            let post = {
-                let mut posts = self.posts.lock().unwrap();
-                *posts += 1;
-                *posts
-            };
-            sleep(self.plan.waits[post - 1]).await;
-            let now = self.clock.now();
-            let deadline = now.after(self.plan.lease);
-            *self.deadline.lock().unwrap() = self.clock.real(deadline);
-            let (waited, ttl) = (now.since(received).as_secs_f64(), self.plan.lease.as_secs_f64());
-            let claim = format!(
-                r#"{{"id":"0.aw","resource":"k","status":"active","ttl":{ttl},"waited":{waited},"fencing_token":"5"}}"#
-            );
-            (if post == self.plan.waits.len() { 201 } else { 202 }, claim)
+impl http_support::Server for Server {
+    async fn answer(&self, _: &str, _: &str) -> (u16, String) {
+        sleep(self.plan.delays[0]).await;
+        let received = self.clock.now();
+        let post = {
+            let mut posts = self.posts.lock().unwrap();
+            *posts += 1;
+            *posts
         };
+        sleep(self.plan.waits[post - 1]).await;
+        let now = self.clock.now();
+        let deadline = now.after(self.plan.lease);
+        *self.deadline.lock().unwrap() = self.clock.real(deadline);
+        let (waited, ttl) = (now.since(received).as_secs_f64(), self.plan.lease.as_secs_f64());
+        let claim = format!(
+            r#"{{"id":"0.aw","resource":"k","status":"active","ttl":{ttl},"waited":{waited},"fencing_token":"5"}}"#
+        );
         sleep(self.plan.delays[1]).await;
-        let response = http::Response::builder().status(status).body(()).unwrap();
-        let mut stream = respond.send_response(response, false).unwrap();
-        stream.send_data(body.into(), true).unwrap();
-    }
-}
-
-impl Dial for Server {
-    fn nodes(&self) -> usize {
-        1
-    }
-
-    fn dial(&mut self, _: usize) -> DialFuture {
-        let (client, server) = duplex(1 << 16);
-        tokio::spawn(self.clone().serve(server));
-        Box::pin(async move { Ok(Box::new(client) as _) })
-    }
-
-    fn address(&self, _: usize) -> String {
-        "drifting:1".into()
+        (if post == self.plan.waits.len() { 201 } else { 202 }, claim)
     }
 }
 
@@ -138,11 +106,7 @@ async fn deadlines(plan: Plan) -> (Duration, Duration) {
         deadline: Arc::default(),
     };
     let clock = clock(plan.client_ppm);
-    let options = HttpOptions::new(["drifting:1"]).clock(Arc::new(clock));
-    let backend = Backend::new(options, Some(Box::new(server.clone())), 7, clock.now()).unwrap();
-    let owner = Owner::this_process(None);
-    let (client, driver) = Client::new(backend, Arc::new(clock), owner, Some(7));
-    tokio::spawn(client.run(driver));
+    let client = open(vec![server.clone()], Arc::new(clock));
     let options = LockOptions::default().duration(plan.lease).max_wait(Duration::from_secs(3600));
     let lock = client.lock("k", options).await.unwrap();
     let deadline = *server.deadline.lock().unwrap();

@@ -43,7 +43,8 @@ type Opened = Result<Box<Session<Request>>, Cause>;
 pub(super) struct Connection {
     dial: Box<dyn Dial>,
     token: Token,
-    request_timeout: Duration,
+    /// How long a node may be silent while a request is open.
+    silence_max: Duration,
     connect_timeout: Duration,
     ids: Ids,
     node: usize,
@@ -75,11 +76,13 @@ enum State {
 
 impl Connection {
     pub(super) fn new(dial: Box<dyn Dial>, options: &HttpOptions, ids: Ids, now: Instant) -> Self {
+        // A call that gets no reply here needs time at the next node.
+        let nodes_per_call = if dial.nodes() > 1 { 2 } else { 1 };
         Self {
             address: dial.address(0).into(),
             dial,
             token: options.token.clone(),
-            request_timeout: options.request_timeout,
+            silence_max: options.request_timeout / nodes_per_call,
             connect_timeout: options.connect_timeout,
             ids,
             node: 0,
@@ -152,7 +155,7 @@ impl Connection {
 
     /// Takes the responses, and keeps an open connection alive.
     pub(super) fn received(&mut self, now: Instant) -> Vec<(Request, Response)> {
-        let (test_at, ping_at) = (TEST_EVERY, self.request_timeout / 2);
+        let (test_at, ping_at) = (TEST_EVERY, self.silence_max / 2);
         let State::Up { session, heard_at, pinged_at, .. } = &mut self.state else {
             return Vec::new();
         };
@@ -176,7 +179,7 @@ impl Connection {
     /// Why the connection is unusable, if it is.
     pub(super) fn broken(&self, now: Instant) -> Option<Cause> {
         let State::Up { session, pinged_at, .. } = &self.state else { return None };
-        let (address, timeout) = (&self.address, self.request_timeout);
+        let address = &self.address;
         let lost = |reason: &str| {
             let text = format!("lost the connection to the server at {address}: {reason}");
             Some(Cause::new(UnavailableKind::Unreachable, text))
@@ -184,8 +187,8 @@ impl Connection {
         if let Some(reason) = session.end() {
             return lost(reason);
         }
-        pinged_at.filter(|at| at.after(timeout) <= now)?;
-        lost(&format!("it has not replied for {}", format_duration(timeout)))
+        pinged_at.filter(|at| at.after(self.silence_max / 2) <= now)?;
+        lost(&format!("it has not replied for {}", format_duration(self.silence_max)))
     }
 
     /// Drops the connection. Returns its pending requests.
@@ -225,8 +228,8 @@ impl Connection {
             State::Pausing { until } | State::Connecting { until, .. } => *until,
             State::Up { session, heard_at, pinged_at, .. } => match pinged_at {
                 _ if session.is_idle() => heard_at.after(TEST_EVERY),
-                Some(at) => at.after(self.request_timeout),
-                None => heard_at.after(self.request_timeout / 2),
+                Some(at) => at.after(self.silence_max / 2),
+                None => heard_at.after(self.silence_max / 2),
             },
         }
     }

@@ -172,8 +172,9 @@ impl HttpOptions {
     }
 
     /// Sets the time within which `unlock`, `extend`, `inspect` and a `lock` with a `max_wait` of
-    /// zero end: 1 ms to 1 h, 1 s by default. A connection that is silent for this long, while a
-    /// request is open, is dropped.
+    /// zero end: 1 ms to 1 h, 1 s by default. The handle leaves a node that is silent for this long
+    /// while a request is open. If there are other nodes, it does so after half of the time, so that
+    /// the next one gets the request in time.
     #[must_use]
     pub fn request_timeout(mut self, timeout: Duration) -> Self {
         self.request_timeout = timeout;
