@@ -46,6 +46,8 @@
 //! - The lock must survive the loss of a minority of your own processes:
 //!   [`Gaggle`](strategies::Gaggle), `gaggle+tcp://…`, an embedded Raft group whose log holds the
 //!   queue. [`Raft`](strategies::Raft) is the same group without the queue, for comparison.
+//! - Programs that are no members of the group, or all those of one machine:
+//!   [`Http`](strategies::Http), `http://…`, the client of a `gaggle serve`.
 //!
 //! [`open`] lists every URL; [`Locker::new`] wraps a strategy made by its own constructor, or your
 //! own [`KeyedMutex`]. [`Capabilities`] describes the guarantees of a strategy as values.
@@ -69,13 +71,13 @@
 //!   the members of a group.
 //! - [`operator`]: listing and force-unlock, by [`Locker::operator`].
 //!
-//! Features: `redis` (default) adds the strategy and the channel of that name; `raft` adds
-//! [`Gaggle`](strategies::Gaggle) and [`Raft`](strategies::Raft); `tcp` adds their channel over
-//! TCP, and `raft`; `tls` adds TLS. Without features there are [`Local`](strategies::Local) and
-//! [`Noop`](strategies::Noop), and none of their dependencies. `metrics` counts grants, losses and
-//! connections for the crate `metrics`; `blocking` adds the module of that name. The conformance
-//! suite is the feature `testing` of `gaggle-strategies`. The command line is the package
-//! `gaggle-cli`.
+//! Features: `redis` (default) adds the strategy and the channel of that name; `http` adds
+//! [`Http`](strategies::Http); `raft` adds [`Gaggle`](strategies::Gaggle) and
+//! [`Raft`](strategies::Raft); `tcp` adds their channel over TCP, and `raft`; `tls` adds TLS.
+//! Without features there are [`Local`](strategies::Local) and [`Noop`](strategies::Noop), and none
+//! of their dependencies. `metrics` counts grants, losses and connections for the crate `metrics`;
+//! `blocking` adds the module of that name. The conformance suite is the feature `testing` of
+//! `gaggle-strategies`. The command line is the package `gaggle-cli`.
 
 mod acquire;
 #[cfg(feature = "blocking")]

@@ -36,9 +36,9 @@ enum Command {
     /// The command runs in a new process group. It gets SIGTERM before its lease ends and SIGKILL
     /// in time, also if this process is stopped or killed.
     ///
-    /// The Redis may lose the lock earlier, as in a failover. The command then gets both as soon as
-    /// that is noticed, at most 1s apart. Until then two commands may run, and only a resource that
-    /// checks fencing tokens refuses one.
+    /// The server may lose the lock earlier, as in a failover of Redis. The command then gets both as
+    /// soon as that is noticed, at most 1s apart. Until then two commands may run, and only a resource
+    /// that checks fencing tokens refuses one.
     ///
     /// Processes that left the group are ended with the command, if they still have its
     /// GAGGLE_NONCE. They run on after a command that ends under its lock, unless its code is 129,
@@ -48,7 +48,7 @@ enum Command {
     /// (without its password) in its environment.
     ///
     /// Exit code: the command's own, or 128+n after signal n, also while it waits for the key. 122
-    /// if the Redis cannot be used, 123 if the lock was lost, 124 if the key is held. 125 after
+    /// if the server cannot be used, 123 if the lock was lost, 124 if the key is held. 125 after
     /// wrong use, 126 if the command cannot be executed, 127 if it is not found.
     Run(run::Args),
     /// Serve locks over HTTP, for programs in any language.

@@ -68,7 +68,7 @@ impl Address {
             Err(env::VarError::NotUnicode(_)) => Err(Failure::new("GAGGLE_URL is not UTF-8")),
             _ => {
                 let sources = "set GAGGLE_URL, or give --url or --url-file";
-                Err(Failure::new(format!("no Redis is given: {sources}; {EXAMPLE}")))
+                Err(Failure::new(format!("no lock server is given: {sources}; {EXAMPLE}")))
             }
         }
     }
@@ -77,7 +77,7 @@ impl Address {
     fn parse(text: &str, source: Source) -> Result<Self, Failure> {
         let wrong = |problem: &str| Failure::new(format!("{problem}; {EXAMPLE}"));
         if text.is_empty() {
-            return Err(wrong("the URL is empty: give that of a Redis"));
+            return Err(wrong("the URL is empty: give that of a lock server"));
         }
         if text.contains(['\n', '\r']) {
             return Err(wrong("more than one line is given: give one URL, and nothing else"));

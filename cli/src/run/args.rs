@@ -24,7 +24,7 @@ const LEASE_MIN: Duration = Duration::from_millis(100);
 /// The longest time between SIGTERM and SIGKILL that is chosen without `--kill-after`.
 const KILL_AFTER_MAX: Duration = Duration::from_secs(5);
 
-/// The exit code if the Redis cannot be used.
+/// The exit code if the server cannot be used.
 pub(super) const UNAVAILABLE: u8 = 122;
 
 /// The exit code if the lock was lost and the command was ended.
@@ -42,11 +42,11 @@ const MISSING_KEY: &str = "the key is missing: gaggle run <KEY> -- <COMMAND>, or
 pub(crate) struct Args {
     #[command(flatten)]
     pub(super) server: UrlArgs,
-    /// Wait this long for the Redis and the key, as 500ms, at most 24h, or forever; 0 is --try
+    /// Wait this long for the server and the key, as 500ms, at most 24h, or forever; 0 is --try
     /// [default: 5s; 1s with --try].
     #[arg(long, value_name = "DURATION", value_parser = duration::max_wait)]
     max_wait: Option<MaxWait>,
-    /// Wait only for the Redis: run the command if the key is free now. Without it, each machine
+    /// Wait only for the server: run the command if the key is free now. Without it, each machine
     /// that starts a scheduled job waits for its turn and runs it.
     #[arg(long = "try")]
     try_now: bool,
@@ -98,8 +98,8 @@ pub(crate) struct Args {
 /// The lock server of a command. Without `Debug`, which would show a password.
 #[derive(Default, clap::Args)]
 pub(crate) struct UrlArgs {
-    /// The Redis [env: GAGGLE_URL], as redis://[[user]:password@]host[:port][/db], or the nodes of a
-    /// `gaggle serve`, as http://[:TOKEN@]host:port[,host:port...].
+    /// The lock server [env: GAGGLE_URL]: a Redis, as redis://[[user]:password@]host[:port][/db], or
+    /// the nodes of a `gaggle serve`, as http://[:TOKEN@]host:port[,host:port...].
     #[arg(long, value_name = "URL", conflicts_with = "url_file")]
     pub(super) url: Option<String>,
     /// A file that contains the URL: a password in an argument is visible to other users.
@@ -115,7 +115,7 @@ pub(super) struct Settings {
     pub(super) lock: LockOptions,
     /// Do not wait for the key.
     pub(super) try_now: bool,
-    /// The longest wait for the Redis and the key; `None` is unbounded.
+    /// The longest wait for the server and the key; `None` is unbounded.
     pub(super) max_wait: Option<Duration>,
     pub(super) max_hold: Duration,
     pub(super) kill_after: Duration,

@@ -23,7 +23,7 @@ pub(super) enum Event {
         #[serde(skip)]
         problem: String,
     },
-    /// The Redis cannot be used yet.
+    /// The server cannot be used yet.
     Waiting {
         kind: String,
         #[serde(skip)]
@@ -44,7 +44,7 @@ pub(super) enum Event {
         #[serde(skip)]
         reason: String,
     },
-    /// The Redis cannot be used.
+    /// The server cannot be used.
     Unavailable {
         kind: String,
         server: String,
@@ -105,7 +105,7 @@ pub(super) enum Event {
 pub(super) enum Cause {
     /// The lease was not extended in time.
     Deadline,
-    /// The Redis does not have the lock any more.
+    /// The server does not have the lock any more.
     Ended,
     /// Another process unlocked it.
     Forced,
@@ -152,7 +152,7 @@ impl Event {
     fn text(&self, key: &str) -> Option<String> {
         Some(match self {
             Self::Warning { problem } | Self::Failed { problem } => problem.clone(),
-            Self::Waiting { reason, .. } => format!("waiting for the Redis: {reason}"),
+            Self::Waiting { reason, .. } => format!("waiting for the server: {reason}"),
             Self::Held { reason, .. } | Self::TimedOut { reason, .. } => {
                 format!("{reason}; not run")
             }
@@ -222,7 +222,7 @@ fn because(cause: Option<Cause>, by: Option<&str>, extend_error: Option<&str>) -
                 extend_error.map(|it| format!(": {}", printable(it))).unwrap_or_default();
             format!(": its lease was not extended in time{extend_error}")
         }
-        Some(Cause::Ended) => ": the Redis does not have it any more".into(),
+        Some(Cause::Ended) => ": the server does not have it any more".into(),
         Some(Cause::Forced) => {
             format!(": force-unlocked by {}", printable(by.unwrap_or("another process")))
         }
@@ -339,7 +339,7 @@ mod tests {
             (
                 Some(Cause::Ended),
                 Fate::Running,
-                "was lost; the command runs on, it takes no signal: the Redis does not have it any \
+                "was lost; the command runs on, it takes no signal: the server does not have it any \
                  more",
             ),
             (

@@ -21,7 +21,7 @@ use super::{
 
 /// How often in each lease the watchdog learns the deadline. An extension is made at a third of the
 /// lease: the watchdog learns of it before half of the lease has passed. An extension after an
-/// outage of the Redis may come shortly before SIGTERM is due.
+/// outage of the server may come shortly before SIGTERM is due.
 const REPORTS_PER_LEASE: u32 = 48;
 
 /// How much earlier than the deadline SIGKILL is sent, because it takes a moment to arrive: at

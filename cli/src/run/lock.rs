@@ -41,7 +41,7 @@ const ALL_PIDS: &str = "pid:[4026531836]";
 
 const HOLDER_HAS_ENDED: &str = ", which has ended: the key is free when its lease ends";
 
-/// Connects, or prints why not and returns the exit code. A Redis that cannot be used yet is tried
+/// Connects, or prints why not and returns the exit code. A server that cannot be used yet is tried
 /// again until `give_up_at`.
 pub(super) async fn open(
     settings: &Settings,
@@ -100,7 +100,7 @@ async fn until(at: Option<Instant>) {
     }
 }
 
-/// Why a Redis is unavailable, for programs.
+/// Why a server is unavailable, for programs.
 fn kind(error: &Error) -> String {
     match error {
         Error::Unavailable { kind, .. } => kind.to_string().replace(' ', "_"),
