@@ -30,9 +30,12 @@ fn assert_commands_work(url: &str) {
         assert_eq!(code, Some(0), "{command:?}: {error}");
         assert!(out.contains(&running.process.id().to_string()), "{command:?}: {out}");
     }
-    let (code, out, error) = finish(tool(&["unlock", "--force", "k"]).env("GAGGLE_URL", url));
+    let mut unlock = tool(&["unlock", "--force", "--reason", "ticket 7", "k"]);
+    let (code, out, error) = finish(unlock.env("GAGGLE_URL", url));
     assert_eq!((code, out.contains("is unlocked")), (Some(0), true), "{out}{error}");
-    assert_eq!(running.finish().0, Some(123), "its lock is lost");
+    let (code, _, error) = running.finish();
+    assert_eq!(code, Some(123), "its lock is lost");
+    assert!(error.contains("force-unlocked by http: ") && error.contains("ticket 7"), "{error}");
     let (code, out, _) = finish(tool(&["inspect", "k"]).env("GAGGLE_URL", url));
     assert_eq!((code, out.contains("is not held")), (Some(1), true), "{out}");
 }

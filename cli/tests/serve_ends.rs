@@ -123,9 +123,9 @@ fn terminated_server_answers_and_ends() {
 fn stuck_connections(server: &Server) -> Vec<TcpStream> {
     let begun = [
         "",
-        "GET /health HTTP/1.1\r\nHost: x\r\n",
-        "POST /v1/claims/ HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\n{",
-        "GET /v1/claims/ HTTP/1.1\r\nHost: x\r\n\r\n",
+        "GET /health HTTP/1.1\r\nHost: localhost\r\n",
+        "POST /v1/claims/ HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\n{",
+        "GET /v1/claims/ HTTP/1.1\r\nHost: localhost\r\n\r\n",
     ];
     let connect = |text: &str| {
         let mut stream = TcpStream::connect(server.address()).unwrap();

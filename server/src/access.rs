@@ -3,15 +3,19 @@
 use std::{
     fs,
     io::Read as _,
+    net::IpAddr,
     path::{Path, PathBuf},
     sync::{Arc, PoisonError, RwLock},
 };
 
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::{
+    extract::Request,
+    http::{HeaderValue, StatusCode, header, uri::Authority},
+};
 use ring::digest::{SHA256, digest};
 use subtle::ConstantTimeEq as _;
 
-use crate::problem::Problem;
+use crate::{listen::Transport, problem::Problem, request::host};
 
 const FILE_BYTES_MAX: u64 = 1 << 20;
 const TOKENS_MAX: usize = 4_096;
@@ -96,7 +100,8 @@ impl Access {
         Ok(())
     }
 
-    pub(crate) fn identify(&self, headers: &HeaderMap) -> Result<Caller, Problem> {
+    pub(crate) fn identify(&self, request: &Request) -> Result<Caller, Problem> {
+        let headers = request.headers();
         // A browser sends the requests of any page, also to a server on loopback.
         let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
         if !site.is_none_or(|site| matches!(site, b"same-origin" | b"none")) {
@@ -104,6 +109,7 @@ impl Access {
             return Err(Problem::new(StatusCode::FORBIDDEN, "cross-site", message));
         }
         let Some(tokens) = &self.0 else {
+            check_host(request)?;
             return Ok(Caller { name: ANONYMOUS.into(), role: Role::Operator });
         };
         let given = headers.get(header::AUTHORIZATION).map_or(&b""[..], |value| value.as_bytes());
@@ -122,6 +128,29 @@ impl Access {
         }
         found.ok_or_else(|| unauthorized("the token is not known"))
     }
+}
+
+/// Refuses the request of a page whose site has given its own name the address of this machine: to a
+/// browser, such a page is of the same site as the server.
+fn check_host(request: &Request) -> Result<(), Problem> {
+    let is_loopback = request.extensions().get() == Some(&Transport::Loopback);
+    match host(request).filter(|_| is_loopback) {
+        Some(host) if !is_of_loopback(host) => {
+            let message = format!(
+                "expected localhost or a loopback address in the header `Host`, not {host:?}; a \
+                 server with --tokens takes any"
+            );
+            Err(Problem::new(StatusCode::FORBIDDEN, "wrong-host", message))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn is_of_loopback(host: &str) -> bool {
+    let Ok(authority) = host.parse::<Authority>() else { return false };
+    let name = authority.host().trim_matches(['[', ']']).trim_end_matches('.').to_ascii_lowercase();
+    let is_address = name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+    is_address || name == "localhost" || name.ends_with(".localhost")
 }
 
 fn unauthorized(message: &str) -> Problem {
@@ -198,6 +227,8 @@ fn token(line: &str) -> Result<Token, String> {
 
 #[cfg(test)]
 mod tests {
+    use axum::body::Body;
+
     use super::*;
 
     const SECRET: &str = "0123456789abcdef";
@@ -221,20 +252,34 @@ mod tests {
     }
 
     #[test]
+    fn only_names_of_this_machine_are_of_loopback() {
+        for host in
+            ["localhost", "LOCALHOST:7080", "a.localhost.", "127.0.0.1:1", "127.9.9.9", "[::1]:7"]
+        {
+            assert!(is_of_loopback(host), "{host}");
+        }
+        for host in
+            ["", "evil.example", "evil.example:7080", "localhost.evil.example", "10.0.0.1", "a b"]
+        {
+            assert!(!is_of_loopback(host), "{host}");
+        }
+    }
+
+    #[test]
     fn token_names_its_caller() {
         let tokens = parse(&format!("# x\n a  client {SECRET}\nb operator {SECRET}0\r\n")).unwrap();
         let path = PathBuf::new();
         let access = Access(Some(Tokens { path, known: RwLock::new(tokens) }));
         let identify = |value: &str| {
-            let mut headers = HeaderMap::new();
-            headers.insert(header::AUTHORIZATION, value.parse().unwrap());
-            access.identify(&headers).ok().map(|it| (it.name.to_string(), it.is_operator()))
+            let request = Request::builder().header(header::AUTHORIZATION, value);
+            let request = request.body(Body::empty()).unwrap();
+            access.identify(&request).ok().map(|it| (it.name.to_string(), it.is_operator()))
         };
         assert_eq!(identify(&format!("Bearer {SECRET}")), Some(("a".into(), false)));
         assert_eq!(identify(&format!("bearer  {SECRET}0")), Some(("b".into(), true)));
         for wrong in ["", "Bearer", "Bearer ", "Basic 0123456789abcdef", SECRET, "Bearer 012"] {
             assert_eq!(identify(wrong), None, "{wrong:?}");
         }
-        assert!(access.identify(&HeaderMap::new()).is_err());
+        assert!(access.identify(&Request::new(Body::empty())).is_err());
     }
 }

@@ -3,8 +3,10 @@
 mod acquire;
 mod claim;
 mod commands;
+mod find;
 mod list;
 mod losses;
+mod outage;
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -13,11 +15,9 @@ use std::{
 };
 
 use axum::http::StatusCode;
-use gaggle::{
-    Clock, Error, Inspection, Instant, KeyedMutex, Lock, Nonce,
-    strategies::limits::{DURATION_MAX, DURATION_MIN},
-};
+use gaggle::{Clock, Error, Inspection, Instant, KeyedMutex, Lock, Nonce};
 use serde_json::Value;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use self::claim::Stamp;
@@ -26,11 +26,7 @@ pub(crate) use self::{
     commands::{Standing, invalid_status},
 };
 use crate::{
-    access::Caller,
-    id::ClaimId,
-    options::Options,
-    owner::{process_of, token_of},
-    problem::Problem,
+    access::Caller, id::ClaimId, options::Options, owner::token_of, problem::Problem,
     request::Create,
 };
 
@@ -51,6 +47,8 @@ pub(crate) struct Claims {
     pub(crate) closing: CancellationToken,
     /// Other servers may serve the same claims.
     is_shared: bool,
+    /// Why the strategy does not serve now, if that lasts.
+    outage: watch::Sender<Option<Problem>>,
     registry: Mutex<Registry>,
 }
 
@@ -132,6 +130,7 @@ impl Claims {
             mutex,
             options,
             closing: CancellationToken::new(),
+            outage: watch::Sender::default(),
             registry: Mutex::default(),
         }
     }
@@ -196,39 +195,6 @@ impl Claims {
         self.registry().claims.get(&nonce).cloned()
     }
 
-    /// The claim with this id, which may be active by another server.
-    pub(crate) async fn find(&self, id: &ClaimId, caller: &Caller) -> Result<Arc<Claim>, Problem> {
-        let known = self.known(id.nonce).filter(|claim| claim.id == *id);
-        let known = match known {
-            Some(claim) if !caller.may_see(&claim.owner) => return Err(Problem::not_found()),
-            // Another server may have extended an active one.
-            Some(claim) if !self.is_shared || claim.status() != Status::Expired => {
-                return Ok(claim);
-            }
-            known => known,
-        };
-        let Some(holder) = self.look(id).await? else {
-            return known.ok_or_else(Problem::not_found);
-        };
-        if !caller.may_see(token_of(&holder.owner)) {
-            return Err(Problem::not_found());
-        }
-        let Some(lock) = self.lock_of(id, &holder).await? else {
-            return known.ok_or_else(Problem::not_found);
-        };
-        let claim = self.of_holder(id, &holder);
-        claim.extended(lock);
-        let mut registry = self.registry();
-        // Another request may have found it meanwhile.
-        let known = registry.claims.get(&id.nonce);
-        if let Some(known) = known.filter(|it| it.status() == Status::Active) {
-            return Ok(known.clone());
-        }
-        let claim = Arc::new(claim);
-        registry.add(&claim);
-        Ok(claim)
-    }
-
     /// Ends a claim that this server does not know: it may wait by another one, or its `POST` may
     /// arrive later. Only its client knows the nonce of a claim that is not active.
     pub(crate) async fn withdraw_unknown(
@@ -257,7 +223,7 @@ impl Claims {
         };
         match known {
             Some(known) if known.id == id && caller.may_see(&known.owner) => {
-                self.finish(&known, caller, status).await.map(drop)
+                self.finish(&known, caller, status, None).await.map(drop)
             }
             Some(_) => Err(Problem::not_found()),
             None => {
@@ -269,67 +235,6 @@ impl Claims {
                 }
             }
         }
-    }
-
-    /// Makes a claim active that waits here, and was given to its client by another server.
-    pub(crate) async fn adopt(&self, claim: &Claim) -> Result<(), Problem> {
-        if self.is_shared
-            && claim.status() == Status::Waiting
-            && let Some(holder) = self.look(&claim.id).await?
-            && let Some(lock) = self.lock_of(&claim.id, &holder).await?
-        {
-            claim.granted(lock);
-            if claim.activate(self.stamp()).is_some() {
-                self.registry().activated();
-            }
-        }
-        Ok(())
-    }
-
-    /// The lock of a claim that another server has made active. An extension to about the rest of
-    /// its lease shows how long it lasts.
-    async fn lock_of(&self, id: &ClaimId, holder: &Inspection) -> Result<Option<Lock>, Problem> {
-        let lock = Lock::new(id.key.clone(), id.nonce, holder.fencing_token, None);
-        match self.mutex.extend(&lock, rest_of(holder)).await {
-            Ok(lock) => Ok(Some(lock)),
-            Err(Error::NotHolder | Error::Expired) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// The holder of the key, if it is this claim.
-    async fn look(&self, id: &ClaimId) -> Result<Option<Inspection>, Problem> {
-        let found = self.holder_of(id).await?;
-        if found.is_some() || self.mutex.group_status().is_none() {
-            return Ok(found);
-        }
-        // The table of a member may be behind the leader's. The answer to a request through the log
-        // shows that all earlier grants are in it.
-        let unknown = Lock::new(id.key.clone(), Nonce::random(), 0, None);
-        match self.mutex.extend(&unknown, DURATION_MIN).await {
-            Ok(_) | Err(Error::NotHolder | Error::Expired) => self.holder_of(id).await,
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    async fn holder_of(&self, id: &ClaimId) -> Result<Option<Inspection>, Problem> {
-        let holder = self.mutex.inspect(&id.key).await?;
-        Ok(holder.filter(|holder| holder.nonce == id.nonce))
-    }
-
-    /// An active claim that another server, or another process, has made.
-    fn of_holder(&self, id: &ClaimId, holder: &Inspection) -> Claim {
-        let now = self.stamp();
-        let made = Stamp {
-            at: now.at.before(holder.held_for),
-            wall: now.wall - holder.held_for.as_secs_f64(),
-        };
-        let ttls = (holder.held_for + holder.remaining, Duration::ZERO);
-        let data = (Value::Null, Some(process_of(&holder.owner)));
-        let claim = Claim::new(id.clone(), token_of(&holder.owner).into(), ttls, data, made);
-        claim.granted(Lock::new(id.key.clone(), id.nonce, holder.fencing_token, None));
-        claim.activate(made);
-        claim
     }
 
     /// Ends a claim here.
@@ -377,9 +282,4 @@ impl Claims {
         drop(registry);
         over.iter().for_each(|claim| self.end(claim, Status::Expired));
     }
-}
-
-/// About the rest of a lease, but less.
-fn rest_of(holder: &Inspection) -> Duration {
-    holder.remaining.mul_f64(0.9).clamp(DURATION_MIN, DURATION_MAX)
 }

@@ -19,8 +19,6 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-use crate::service::Scheme;
-
 /// A place to listen: `ADDRESS:PORT` or `unix:PATH`.
 ///
 /// ```
@@ -124,6 +122,22 @@ enum Kind {
     Unix(UnixListener, SocketFile),
 }
 
+/// How the requests of a listener travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Transport {
+    Plain,
+    /// In plain text, over TCP within this machine.
+    Loopback,
+    Tls,
+}
+
+impl Transport {
+    /// The scheme of URLs.
+    pub(crate) fn scheme(self) -> &'static str {
+        if self == Self::Tls { "https" } else { "http" }
+    }
+}
+
 /// A stream between a client and a server.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
@@ -140,14 +154,17 @@ impl Listener {
             Kind::Unix(_, file) => return format!("http+unix://{}", file.0.display()),
         };
         let address = listener.local_addr().map(|it| it.to_string()).unwrap_or_default();
-        format!("{}://{address}", self.scheme().0)
+        format!("{}://{address}", self.transport().scheme())
     }
 
-    pub(crate) fn scheme(&self) -> Scheme {
+    pub(crate) fn transport(&self) -> Transport {
         match &self.0 {
             #[cfg(feature = "tls")]
-            Kind::Tls(..) => Scheme("https"),
-            _ => Scheme("http"),
+            Kind::Tls(..) => Transport::Tls,
+            Kind::Tcp(listener) if listener.local_addr().is_ok_and(|it| it.ip().is_loopback()) => {
+                Transport::Loopback
+            }
+            _ => Transport::Plain,
         }
     }
 

@@ -37,7 +37,7 @@ pub(crate) fn process_of(owner: &Owner) -> Owner {
 }
 
 /// The longest beginning of at most `bytes`.
-fn cut(text: &str, bytes: usize) -> &str {
+pub(crate) fn cut(text: &str, bytes: usize) -> &str {
     &text[..text.floor_char_boundary(bytes)]
 }
 

@@ -13,7 +13,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// How often the strategy is asked whether it has failed.
 const FAILURE_LOOK_EVERY: Duration = Duration::from_secs(1);
 /// A key that no client uses.
-const PROBE_KEY: &str = "gaggle-ready";
+pub(crate) const PROBE_KEY: &str = "gaggle-ready";
 const PROBE_LEASE: Duration = Duration::from_secs(1);
 
 /// The group in which a probe was granted last.

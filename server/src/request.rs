@@ -50,7 +50,8 @@ pub(crate) struct Create {
 /// `PATCH /v1/claims/ID/`.
 pub(crate) enum Update {
     Ttl(Duration),
-    Status(Status),
+    /// A status, and the reason of a revocation.
+    Status(Status, Option<String>),
 }
 
 /// The reasons why parameters are invalid, by name.
@@ -168,7 +169,7 @@ impl Update {
     ) -> Result<Self, Problem> {
         let mut reasons = Reasons::default();
         let mut take = |name| object.remove(name).filter(|value| !value.is_null());
-        let (ttl, status) = (take("ttl"), take("status"));
+        let (ttl, status, reason) = (take("ttl"), take("status"), take("reason"));
         match (&ttl, &status) {
             (Some(_), Some(_)) => {
                 reasons.add("extra-parameters", "Only one parameter may be updated per request");
@@ -186,9 +187,15 @@ impl Update {
             })
         });
         let status = reasons.check("status", status.transpose()).flatten();
+        let reason = reason.map(|reason| match reason {
+            Value::String(text) if status == Some(Status::Revoked) => Ok(text),
+            _ => Err("expected a text, with the status revoked".to_owned()),
+        });
+        let reason = reasons.check("reason", reason.transpose()).flatten();
         object.keys().for_each(|name| reasons.add(name, "unknown parameter"));
         reasons.finish()?;
-        Ok(ttl.map(Self::Ttl).or_else(|| status.map(Self::Status)).expect("one of them is given"))
+        let status = status.map(|status| Self::Status(status, reason));
+        Ok(ttl.map(Self::Ttl).or(status).expect("one of them is given"))
     }
 }
 
@@ -199,6 +206,13 @@ fn seconds(value: &Value, most: Duration) -> Result<Duration, String> {
         let (least, most) = (TTL_MIN.as_secs_f64(), most.as_secs_f64());
         format!("expected a number of seconds from {least} to {most}, the limits of this server")
     })
+}
+
+/// The host and port that the client has connected to, as far as it says so.
+pub(crate) fn host(request: &Request) -> Option<&str> {
+    let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
+    // HTTP/2 has them in the URI.
+    host.or_else(|| request.uri().authority().map(|host| host.as_str()))
 }
 
 /// The nonce that the header `Idempotency-Key` gives.

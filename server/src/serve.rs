@@ -19,8 +19,7 @@ use tower_service::Service as _;
 
 use crate::{
     Service,
-    listen::{Handshake, Listener},
-    service::Scheme,
+    listen::{Handshake, Listener, Transport},
     timed_stream::{IDLE_TIMEOUT, TimedStream},
 };
 
@@ -74,7 +73,7 @@ pub async fn serve_stream(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let connect = Connect { router: service.router(), ending: CancellationToken::new() };
-    connect.run(stream, Scheme("http")).await
+    connect.run(stream, Transport::Plain).await
 }
 
 /// What a connection needs.
@@ -95,9 +94,9 @@ async fn accept(
         let permit = permits.clone().acquire_owned().await.expect("it is never closed");
         match listener.accept().await {
             Ok(handshake) => {
-                let (connect, scheme) = (connect.clone(), listener.scheme());
+                let (connect, transport) = (connect.clone(), listener.transport());
                 connections.spawn(async move {
-                    if let Err(error) = connect.accept(handshake, scheme).await {
+                    if let Err(error) = connect.accept(handshake, transport).await {
                         tracing::debug!(error = %error, "connection ended");
                     }
                     drop(permit);
@@ -116,23 +115,23 @@ impl Connect {
     async fn accept(
         self,
         handshake: Handshake,
-        scheme: Scheme,
+        transport: Transport,
     ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         let slow = || io::Error::new(io::ErrorKind::TimedOut, "the handshake took too long");
         let stream = timeout(HANDSHAKE_TIMEOUT, handshake).await.map_err(|_| slow())??;
-        self.run(stream, scheme).await
+        self.run(stream, transport).await
     }
 
     async fn run(
         self,
         stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
-        scheme: Scheme,
+        transport: Transport,
     ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         let (stream, requests) = TimedStream::new(stream);
         let respond = service_fn(move |request: Request<Incoming>| {
             let in_request = requests.begin(request.version());
             let mut request = request.map(Body::new);
-            request.extensions_mut().insert(scheme);
+            request.extensions_mut().insert(transport);
             let response = self.router.clone().call(request);
             async move {
                 let response = response.await;

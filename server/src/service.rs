@@ -20,13 +20,15 @@ use crate::{
     access::{Access, Caller},
     claims::{Claim, Claims, Standing, Status, invalid_status},
     id::ClaimId,
+    listen::Transport,
     log,
     options::Options,
     owner::process_of,
     problem::{self, Problem},
     readiness::{self, Readiness},
     request::{
-        Create, Filters, GRANT_GRACE, Update, idempotency_key, object, preferred_wait, read_body,
+        Create, Filters, GRANT_GRACE, Update, host, idempotency_key, object, preferred_wait,
+        read_body,
     },
     status,
 };
@@ -70,10 +72,6 @@ pub(crate) struct ServiceState {
     pub(crate) metrics: Mutex<Option<PrometheusHandle>>,
 }
 
-/// The scheme under which a listener is reached; without it, URLs of claims are relative.
-#[derive(Clone, Copy)]
-pub(crate) struct Scheme(pub(crate) &'static str);
-
 /// The strategy cannot serve claims.
 #[derive(Debug, thiserror::Error)]
 #[error("claims need a strategy whose waiters queue: not noop, raft, or a Redis with queue=none")]
@@ -92,6 +90,7 @@ impl Service {
         }
         let claims = Arc::new(Claims::new(locker.strategy().clone(), options));
         let readiness = Readiness::watch(&claims);
+        claims.watch_outages();
         let metrics = Mutex::default();
         Ok(Self { state: Arc::new(ServiceState { locker, access, claims, readiness, metrics }) })
     }
@@ -188,7 +187,7 @@ async fn authenticate(
     mut request: Request,
     next: Next,
 ) -> Response {
-    match state.access.identify(request.headers()) {
+    match state.access.identify(&request) {
         Ok(caller) => {
             request.extensions_mut().insert(caller.clone());
             let mut response = next.run(request).await;
@@ -202,17 +201,15 @@ async fn authenticate(
     }
 }
 
-/// The URLs of claims: absolute, by the `Host` that the client has used.
+/// The URLs of claims: absolute, by the `Host` that the client has used. Without a listener of this
+/// package they are relative.
 struct Base(String);
 
 impl Base {
     fn of(request: &Request) -> Self {
-        let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
-        // HTTP/2 has the host in the URI.
-        let host = host.or_else(|| request.uri().authority().map(|host| host.as_str()));
-        let scheme = request.extensions().get::<Scheme>();
-        Self(match scheme.zip(host) {
-            Some((Scheme(scheme), host)) => format!("{scheme}://{host}"),
+        let transport = request.extensions().get::<Transport>();
+        Self(match transport.zip(host(request)) {
+            Some((transport, host)) => format!("{}://{host}", transport.scheme()),
             None => String::new(),
         })
     }
@@ -328,8 +325,7 @@ async fn read_claim(
 ) -> Result<Response, Problem> {
     let (base, received) = (Base::of(&request), state.claims.clock.now());
     let id = id_of(&request)?;
-    let claim = state.claims.find(&id, &caller).await?;
-    state.claims.validate(&claim).await?;
+    let claim = state.claims.read(&id, &caller).await?;
     Ok(view(&state, &base, &claim, StatusCode::OK, received))
 }
 
@@ -346,7 +342,7 @@ async fn update_claim(
     let received = claims.clock.now();
     let claim = match (claims.find(&id, &caller).await, &update) {
         (Ok(claim), _) => claim,
-        (Err(problem), Update::Status(status @ (Status::Aborted | Status::Withdrawn)))
+        (Err(problem), Update::Status(status @ (Status::Aborted | Status::Withdrawn), _))
             if problem.is_not_found() =>
         {
             claims.withdraw_unknown(id, &caller, *status).await?;
@@ -354,12 +350,12 @@ async fn update_claim(
         }
         (Err(problem), _) => return Err(problem),
     };
-    if matches!(update, Update::Ttl(_) | Update::Status(Status::Released)) {
+    if matches!(update, Update::Ttl(_) | Update::Status(Status::Released, _)) {
         claims.adopt(&claim).await?;
     }
     match update {
         Update::Ttl(ttl) => claims.extend(&claim, ttl).await?,
-        Update::Status(Status::Active) => {
+        Update::Status(Status::Active, _) => {
             let wait = preferred_wait(&head.headers);
             match claims.activate(&claim, wait).await? {
                 Standing::Active => {}
@@ -367,8 +363,8 @@ async fn update_claim(
                 Standing::Final => return Err(invalid_status(&claim)),
             }
         }
-        Update::Status(status) => {
-            let freed = claims.finish(&claim, &caller, status).await?;
+        Update::Status(status, reason) => {
+            let freed = claims.finish(&claim, &caller, status, reason.as_deref()).await?;
             let mut response = StatusCode::NO_CONTENT.into_response();
             if let Some(token) = freed {
                 response.headers_mut().insert(FENCING_TOKEN, token.into());

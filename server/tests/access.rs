@@ -100,9 +100,14 @@ async fn operator_revokes_any_claim() {
     let waiting = two.claim("k").await;
     let last = two.claim("k").await;
     ops.set(&waiting, "revoked").await.is(204);
-    ops.set(&claim, "revoked").await.is(204);
-    assert_eq!(one.get(&claim).await.text("status"), "revoked");
-    one.patch(&claim, json!({ "ttl": 10 })).await.refused(400, "invalid-status");
+    let reason = "x".repeat(1_000);
+    ops.patch(&claim, json!({ "status": "revoked", "reason": reason })).await.is(204);
+    let revoked = one.get(&claim).await;
+    assert_eq!(revoked.text("status"), "revoked");
+    let by = format!("ops: {}", "x".repeat(251));
+    assert_eq!(revoked.text("revoked_by"), by);
+    let refused = one.patch(&claim, json!({ "ttl": 10 })).await.refused(400, "invalid-status");
+    assert_eq!(refused.text("revoked_by"), by);
     assert_eq!(two.get(&waiting).await.text("status"), "revoked");
     two.activate(&last, 1).await.is(200);
     // A client may revoke a claim that it made.

@@ -205,6 +205,18 @@ async fn ttl_extends_an_active_claim_alone() {
     }
 }
 
+/// Behind the deadline that the server knows, another server may have extended the lease.
+#[tokio::test(start_paused = true)]
+async fn reading_a_claim_extends_nothing() {
+    let client = anonymous();
+    let claim = client.claim("k").await;
+    sleep(9.95).await;
+    let read = client.get(&claim).await.is(200);
+    assert_eq!((read.text("status"), &read.body["ttl"]), ("active", &Value::Null));
+    let extended = client.set(&claim, "active").await.is(200);
+    assert!(extended.number("ttl") > 0.0);
+}
+
 /// Nessy's tests: three cancelled statuses, and the errors of final ones.
 #[tokio::test(start_paused = true)]
 async fn final_status_is_set_once() {
@@ -249,6 +261,9 @@ async fn invalid_update_is_refused() {
         (json!({ "status": "gone" }), "status"),
         (json!({ "status": 5 }), "status"),
         (json!({ "status": "released", "x": 1 }), "x"),
+        (json!({ "status": "released", "reason": "text" }), "reason"),
+        (json!({ "status": "revoked", "reason": 7 }), "reason"),
+        (json!({ "ttl": 5, "reason": "text" }), "reason"),
     ] {
         let reply = client.patch(&claim, body.clone()).await.refused(400, "invalid-parameters");
         assert!(reply.body[name].is_string(), "{body}: {reply:?}");

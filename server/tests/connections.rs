@@ -4,9 +4,12 @@
 
 #![allow(clippy::unwrap_used)] // a test that meets an error has failed
 
+mod support;
+
 use std::{future::pending, path::PathBuf, time::Duration};
 
 use gaggle_server::{Access, Listen, Options, Service, serve};
+use support::Tokens;
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     net::{TcpStream, UnixStream},
@@ -24,7 +27,10 @@ struct Server {
 
 async fn start() -> Server {
     let locker = gaggle::open("local:").await.unwrap();
-    let service = Service::new(locker, Access::anonymous(), Options::default()).unwrap();
+    start_with(Service::new(locker, Access::anonymous(), Options::default()).unwrap()).await
+}
+
+async fn start_with(service: Service) -> Server {
     let listener = "127.0.0.1:0".parse::<Listen>().unwrap().bind().await.unwrap();
     let address = listener.url().strip_prefix("http://").unwrap().to_owned();
     let (stop, stopped) = oneshot::channel();
@@ -41,7 +47,7 @@ impl Server {
 fn post(body: &str, headers: &str) -> String {
     let length = body.len();
     format!(
-        "POST /v1/claims/ HTTP/1.1\r\nHost: x\r\n{headers}Content-Length: {length}\r\n\r\n{body}"
+        "POST /v1/claims/ HTTP/1.1\r\nHost: localhost\r\n{headers}Content-Length: {length}\r\n\r\n{body}"
     )
 }
 
@@ -78,7 +84,7 @@ async fn claim_travels_over_tcp_and_a_unix_socket() {
     let mut stream = server.connect().await;
     let made = request(&mut stream, &post(CLAIM, "")).await;
     has_status(&made, 201);
-    assert!(made.contains("location: http://x/v1/claims/"), "{made}");
+    assert!(made.contains("location: http://localhost/v1/claims/"), "{made}");
     // The connection is kept, also beyond the time for one head.
     sleep(Duration::from_millis(2_500)).await;
     has_status(&request(&mut stream, &post(CLAIM, "")).await, 202);
@@ -92,10 +98,33 @@ async fn claim_travels_over_tcp_and_a_unix_socket() {
     assert!(again.to_string().contains("another server listens there"), "{again}");
     let running = tokio::spawn(serve(service, vec![listener], pending()));
     let mut stream = UnixStream::connect(&path).await.unwrap();
-    has_status(&request(&mut stream, &post(CLAIM, "")).await, 201);
+    let named = post(CLAIM, "").replace("localhost", "x");
+    has_status(&request(&mut stream, &named).await, 201);
     running.abort();
     let _ = running.await;
     assert!(!path.exists(), "the socket leaves with its server");
+}
+
+/// A page whose name has the address of this machine is, to a browser, of the server's own site.
+#[tokio::test]
+async fn host_of_another_name_is_refused_on_loopback() {
+    let server = start().await;
+    let of = |host: &str| post(CLAIM, "").replace("localhost", host);
+    let mut stream = server.connect().await;
+    for host in ["evil.example", "evil.example:7080", "localhost.evil.example"] {
+        let refused = request(&mut stream, &of(host)).await;
+        has_status(&refused, 403);
+        assert!(refused.contains("wrong-host") && refused.contains(host), "{refused}");
+    }
+    has_status(&request(&mut stream, &of(&server.address)).await, 201);
+
+    let tokens = Tokens::new("hosts");
+    let locker = gaggle::open("local:").await.unwrap();
+    let access = Access::tokens(tokens.path()).unwrap();
+    let server = start_with(Service::new(locker, access, Options::default()).unwrap()).await;
+    let with_token = post(CLAIM, "Authorization: Bearer token-of-one-0001\r\n");
+    let named = with_token.replace("localhost", "locks.example");
+    has_status(&request(&mut server.connect().await, &named).await, 201);
 }
 
 #[tokio::test]
@@ -123,7 +152,7 @@ async fn slow_and_silent_clients_are_cut_off() {
     let mut silent = server.connect().await;
     let mut slow = server.connect().await;
     let slow = async {
-        for byte in "GET /health HTTP/1.1\r\nHost: x\r\nX: y\r\n".bytes().cycle() {
+        for byte in "GET /health HTTP/1.1\r\nHost: localhost\r\nX: y\r\n".bytes().cycle() {
             if slow.write_all(&[byte]).await.is_err() {
                 return began.elapsed();
             }
@@ -151,15 +180,17 @@ async fn slow_and_silent_clients_are_cut_off() {
 #[tokio::test]
 async fn large_request_is_refused() {
     let server = start().await;
-    let head =
-        format!("GET /health HTTP/1.1\r\nHost: x\r\nX: {}\r\n\r\n", "y".repeat((16 << 10) + 200));
+    let head = format!(
+        "GET /health HTTP/1.1\r\nHost: localhost\r\nX: {}\r\n\r\n",
+        "y".repeat((16 << 10) + 200)
+    );
     has_status(&request(&mut server.connect().await, &head).await, 431);
-    let head = "POST /v1/claims/ HTTP/1.1\r\nHost: x\r\nContent-Length: 10485760\r\n\r\n";
+    let head = "POST /v1/claims/ HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10485760\r\n\r\n";
     let refused = request(&mut server.connect().await, head).await;
     has_status(&refused, 413);
     assert!(refused.contains("body-too-large"), "{refused}");
     let chunk = format!("11000\r\n{}\r\n", "y".repeat(0x11000));
-    let head = "POST /v1/claims/ HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let head = "POST /v1/claims/ HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n";
     has_status(&request(&mut server.connect().await, &format!("{head}{chunk}")).await, 413);
     for garbage in ["\0\0\0\0\r\n\r\n", "GET / HTTP/9\r\n\r\n", "GET /\u{fc} HTTP/1.1\r\n\r\n"] {
         let reply = request(&mut server.connect().await, garbage).await;
@@ -205,7 +236,7 @@ async fn status(
 }
 
 fn head(path: &str) -> axum::http::request::Builder {
-    axum::http::Request::get(format!("http://x{path}"))
+    axum::http::Request::get(format!("http://localhost{path}"))
 }
 
 #[tokio::test]
@@ -233,7 +264,7 @@ async fn http2_has_the_limits_of_a_head() {
 async fn large_body_over_http2_is_refused() {
     let server = start().await;
     let mut sender = http2(&server).await.ready().await.unwrap();
-    let request = axum::http::Request::post("http://x/v1/claims/").body(()).unwrap();
+    let request = axum::http::Request::post("http://localhost/v1/claims/").body(()).unwrap();
     let (response, mut body) = sender.send_request(request, false).unwrap();
     static LARGE: [u8; (64 << 10) + 1] = [b' '; (64 << 10) + 1];
     body.send_data(&LARGE, true).unwrap();
@@ -244,7 +275,7 @@ async fn large_body_over_http2_is_refused() {
 async fn slow_body_over_http2_is_refused() {
     let server = start().await;
     let mut sender = http2(&server).await.ready().await.unwrap();
-    let request = axum::http::Request::post("http://x/v1/claims/").body(()).unwrap();
+    let request = axum::http::Request::post("http://localhost/v1/claims/").body(()).unwrap();
     let (response, mut body) = sender.send_request(request, false).unwrap();
     body.send_data(b"{", false).unwrap();
     let began = Instant::now();

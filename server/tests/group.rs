@@ -99,6 +99,7 @@ async fn each_server_serves_an_active_claim() {
     let claim = made.location();
     let found = b.get(&claim).await.is(200);
     assert_eq!(found.body["fencing_token"], made.body["fencing_token"]);
+    assert!(found.body["ttl"].is_null(), "reading extends nothing: {found:?}");
     sleep(6.0).await;
     b.patch(&claim, json!({ "ttl": 10 })).await.is(200);
     sleep(6.0).await;
@@ -136,6 +137,24 @@ async fn server_that_is_behind_denies_no_claim() {
         found = behind.client.get(&claim).await;
     }
     assert_eq!(found.is(200).text("status"), "active");
+}
+
+/// The client keeps its place if it comes to another server within 3 s.
+#[tokio::test(start_paused = true)]
+async fn lost_majority_ends_a_long_wait() {
+    let faults = Faults::default();
+    let nodes = ready_with(&faults).await;
+    nodes[0].client.claim("k").await;
+    let waiting = nodes[1].client.claim("k").await;
+    let cut_off = async {
+        sleep(2.0).await;
+        faults.isolate(&NodeName::new("b").unwrap());
+        tokio::time::Instant::now()
+    };
+    let (reply, cut_off_at) = tokio::join!(nodes[1].client.activate(&waiting, 60), cut_off);
+    let reply = reply.refused(503, "no-quorum");
+    assert_eq!(reply.headers["retry-after"], "1");
+    assert!(cut_off_at.elapsed() < Duration::from_secs(3), "{:?}", cut_off_at.elapsed());
 }
 
 #[tokio::test(start_paused = true)]

@@ -35,7 +35,7 @@ async fn is_revoked(program: &Locker, service: &Service, tokens: &Tokens, told: 
     let path = format!("/v1/claims/{}/", claim["id"].as_str().unwrap());
     one.set(&path, "revoked").await.refused(404, "no-claim");
     assert!(guard.loss().is_none());
-    ops.set(&path, "revoked").await.is(204);
+    ops.patch(&path, json!({ "status": "revoked", "reason": "ticket 7" })).await.is(204);
     timeout(Duration::from_secs(2), guard.lost()).await.expect("the program learns of it");
     assert_eq!(guard.loss(), Some(LossCause::Forced));
     let note = guard.loss_note().unwrap();
@@ -55,7 +55,7 @@ async fn lock_of_a_program_with_a_redis_is_revoked() {
     let access = Access::tokens(tokens.path()).unwrap();
     let locker = gaggle::open(&redis.url()).await.unwrap();
     let service = Service::new(locker, access, Options::default()).unwrap();
-    is_revoked(&program, &service, &tokens, "revoked over HTTP by ops").await;
+    is_revoked(&program, &service, &tokens, "revoked over HTTP by ops: ticket 7").await;
     service.close().await;
     program.close().await;
 }

@@ -169,7 +169,10 @@ async fn page_without_a_token_asks_for_one() {
 async fn page_says_that_the_server_does_not_answer() {
     let (url, _client) = start("local:", Access::anonymous(), Options::default()).await;
     let mut upstream = tokio::net::TcpStream::connect(&url["http://".len()..]).await.unwrap();
-    upstream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.unwrap();
+    upstream
+        .write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        .await
+        .unwrap();
     let mut response = Vec::new();
     upstream.read_to_end(&mut response).await.unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -53,7 +53,7 @@ impl Server {
         let mut stream = TcpStream::connect(self.address()).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(70))).unwrap();
         let length = body.len();
-        let head = format!("{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n");
+        let head = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n");
         let head = format!("{head}Prefer: wait=60\r\nContent-Length: {length}\r\n\r\n");
         stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
         let mut reply = String::new();

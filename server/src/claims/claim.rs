@@ -91,6 +91,15 @@ struct State {
     attempted: Option<Status>,
     /// Why the claim could not be made.
     refusal: Option<Problem>,
+    /// The name and the reason of the latest request to revoke it.
+    revoked_by: Option<String>,
+}
+
+impl State {
+    fn revoked_by(&self) -> Option<String> {
+        let is_revoked = matches!(self.phase, Phase::Ended(Status::Revoked));
+        self.revoked_by.clone().filter(|_| is_revoked)
+    }
 }
 
 /// The phase of a claim.
@@ -132,6 +141,7 @@ impl Claim {
             poll_by: now.at.after(patience(waiting_ttl)),
             attempted: None,
             refusal: None,
+            revoked_by: None,
         };
         let (state, changed, repeat) = (Mutex::new(state), Notify::new(), Notify::new());
         Self { id, owner, ttl, waiting_ttl, user_data, process, state, changed, repeat }
@@ -160,6 +170,19 @@ impl Claim {
 
     pub(crate) fn refuse(&self, problem: Problem) {
         self.state().refusal = Some(problem);
+    }
+
+    /// Notes who revokes the claim, and why, unless it has ended.
+    pub(crate) fn set_revoked_by(&self, by: &str) {
+        let mut state = self.state();
+        if !matches!(state.phase, Phase::Ended(_)) {
+            state.revoked_by = Some(by.into());
+        }
+    }
+
+    /// Who revoked the claim, and why.
+    pub(crate) fn revoked_by(&self) -> Option<String> {
+        self.state().revoked_by()
     }
 
     /// Notes a request that waits for the claim, until it is dropped.
@@ -238,7 +261,8 @@ impl Claim {
             .iter()
             .map(|(status, stamp)| json!({ "status": status.word(), "timestamp": stamp.wall }));
         let lock = if let Phase::Active(lock) = &state.phase { Some(lock) } else { None };
-        let deadline = lock.and_then(Lock::deadline);
+        // Past its deadline, another server may have extended it.
+        let deadline = lock.and_then(Lock::deadline).filter(|deadline| *deadline > now);
         json!({
             "id": self.id.to_string(),
             "resource": &*self.id.key,
@@ -252,6 +276,7 @@ impl Claim {
             "fencing_token": lock.map(|lock| lock.fencing_token().to_string()),
             "owner": &*self.owner,
             "process": self.process,
+            "revoked_by": state.revoked_by(),
         })
     }
 }

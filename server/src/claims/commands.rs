@@ -3,10 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use axum::http::StatusCode;
-use gaggle::{Error, Inspection, Lock, operator::ForcedUnlock};
+use gaggle::{
+    Error, Inspection, Lock, operator::ForcedUnlock, strategies::limits::LABEL_BYTES_MAX,
+};
 
-use super::{Claim, Claims, LOOK_EVERY, Phase, Status, rest_of};
-use crate::{access::Caller, problem::Problem};
+use super::{Claim, Claims, LOOK_EVERY, Phase, Status, find::rest_of};
+use crate::{access::Caller, owner::cut, problem::Problem};
 
 /// How long the grant of a free key may take.
 const GRANT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -39,8 +41,8 @@ impl Claims {
                 return self.deliver(claim, &lock).await;
             }
             match claim.phase() {
-                Phase::Active(_) => {
-                    self.validate(claim).await?;
+                Phase::Active(lock) => {
+                    self.check_active(claim, &lock).await?;
                     return Ok(standing(claim));
                 }
                 Phase::Ended(_) => return claim.refusal().map_or(Ok(Standing::Final), Err),
@@ -50,6 +52,7 @@ impl Claims {
                 biased;
                 () = changed => continue,
                 () = self.closing.cancelled() => return Err(Problem::closing()),
+                problem = self.outage() => return Err(problem),
                 // A claim that does not wait ends without a check.
                 () = self.clock.sleep_until(look_at), if !claim.tries() => {}
             }
@@ -91,22 +94,28 @@ impl Claims {
         Ok(standing(claim))
     }
 
-    /// Ends an active claim that does not hold its key.
-    pub(crate) async fn validate(&self, claim: &Arc<Claim>) -> Result<(), Problem> {
-        let Phase::Active(lock) = claim.phase() else { return Ok(()) };
+    /// Ends an active claim that does not hold its key. Returns its holder otherwise.
+    pub(crate) async fn validate(&self, claim: &Arc<Claim>) -> Result<Option<Inspection>, Problem> {
+        let Phase::Active(lock) = claim.phase() else { return Ok(None) };
         let acquisition = (lock.nonce(), lock.fencing_token());
         let holder = self.mutex.inspect(&claim.id.key).await?;
         let holder = holder.filter(|holder| (holder.nonce, holder.fencing_token) == acquisition);
-        let Some(holder) = holder else {
+        if holder.is_none() {
             self.end(claim, Status::Expired);
-            return Ok(());
-        };
-        if lock.deadline().is_none_or(|deadline| deadline <= self.clock.now()) {
-            // Another server has extended it.
-            let extended = self.extend_lock(claim, &lock, rest_of(&holder)).await;
-            return if claim.status() == Status::Expired { Ok(()) } else { extended };
         }
-        Ok(())
+        Ok(holder)
+    }
+
+    /// As [`validate`](Self::validate), for the client of the claim: it learns how long the claim
+    /// lasts.
+    async fn check_active(&self, claim: &Arc<Claim>, lock: &Lock) -> Result<(), Problem> {
+        let Some(holder) = self.validate(claim).await? else { return Ok(()) };
+        if lock.deadline().is_some_and(|deadline| deadline > self.clock.now()) {
+            return Ok(());
+        }
+        // Another server has extended it.
+        let extended = self.extend_lock(claim, lock, rest_of(&holder)).await;
+        if claim.status() == Status::Expired { Ok(()) } else { extended }
     }
 
     /// Extends an active claim to `ttl` from now, or later.
@@ -143,7 +152,15 @@ impl Claims {
         claim: &Arc<Claim>,
         caller: &Caller,
         status: Status,
+        reason: Option<&str>,
     ) -> Result<Option<u64>, Problem> {
+        let by = match reason {
+            Some(reason) => format!("{}: {reason}", caller.name),
+            None => caller.name.to_string(),
+        };
+        if status == Status::Revoked {
+            claim.set_revoked_by(cut(&by, LABEL_BYTES_MAX));
+        }
         match claim.phase() {
             Phase::Ended(present) if present == status => Ok(None),
             Phase::Ended(_) => Err(invalid_status(claim)),
@@ -155,7 +172,7 @@ impl Claims {
                 Ok(Some(0))
             }
             Phase::Active(lock) if status == Status::Revoked || *claim.owner != *caller.name => {
-                self.force(claim, caller, &lock, status).await?;
+                self.force(claim, &by, &lock, status).await?;
                 Ok(Some(lock.fencing_token()))
             }
             Phase::Active(lock) => {
@@ -198,7 +215,7 @@ impl Claims {
     async fn force(
         &self,
         claim: &Arc<Claim>,
-        caller: &Caller,
+        by: &str,
         lock: &Lock,
         status: Status,
     ) -> Result<(), Problem> {
@@ -206,9 +223,9 @@ impl Claims {
             let message = "this strategy has no force-unlock";
             return Err(Problem::new(StatusCode::NOT_IMPLEMENTED, "no-operator", message));
         };
-        let reason = format!("{} over HTTP by {}", status.word(), caller.name);
+        let reason = format!("{} over HTTP by {by}", status.word());
         let (key, token) = (lock.key(), lock.fencing_token());
-        match operator.force_unlock(key, Some(token), &reason).await? {
+        match operator.force_unlock(key, Some(token), cut(&reason, LABEL_BYTES_MAX)).await? {
             ForcedUnlock::Unlocked(_) => {
                 self.end(claim, status);
                 Ok(())
@@ -231,5 +248,6 @@ pub(crate) fn invalid_status(claim: &Claim) -> Problem {
     let message = format!("the status of the claim is {status}");
     Problem::new(StatusCode::BAD_REQUEST, "invalid-status", message)
         .with("status", status)
+        .with("revoked_by", claim.revoked_by())
         .with("claim_id", claim.id.to_string())
 }

@@ -38,8 +38,6 @@ const WAIT: u64 = 20;
 const WAITS_MAX: usize = 512;
 /// The limit of [`Event::Limit`].
 const CLAIMS: &str = "claims of the server";
-/// The process and the reason of a loss, which the API does not have.
-const REVOKED: &str = "revoked over HTTP";
 
 /// A service, as one handle uses it.
 #[derive(Debug)]
@@ -303,23 +301,16 @@ fn holder(
     (key, token): (&Arc<str>, u64),
     events: &mut Vec<Event>,
 ) -> Result<Option<u64>, Refusal> {
-    let refusal = match reply::parsed::<Claim>(response) {
-        Ok(claim) if !claim.is_revoked() => return Ok(claim.active_token()),
-        Ok(_) => None,
-        Err(refusal) => Some(refusal),
+    let (active, revoked_by) = match reply::parsed::<Claim>(response) {
+        Ok(claim) => (claim.active_token(), claim.revoked_by),
+        Err(refusal) if refusal.is_final() => (None, refusal.revoked_by()),
+        Err(refusal) => return Err(refusal),
     };
-    let is_revoked = match refusal {
-        None => true,
-        Some(refusal) => match refusal.is_final() {
-            Some(status) => status == "revoked",
-            None => return Err(refusal),
-        },
-    };
-    if is_revoked {
-        let forced = Some(REVOKED.into());
+    if let Some(by) = revoked_by {
+        let forced = Some(by.into());
         events.push(Event::Lost { nonce, key: key.clone(), token, forced });
     }
-    Ok(None)
+    Ok(active)
 }
 
 impl ClientBackend for Backend {

@@ -27,6 +27,8 @@ pub(super) struct Claim {
     fencing_token: Option<String>,
     waiters: Option<u64>,
     process: Option<Owner>,
+    /// The name and the reason of an operator who ended it.
+    pub(super) revoked_by: Option<String>,
 }
 
 /// The response to the `POST` of a claim.
@@ -51,10 +53,6 @@ impl Claim {
     pub(super) fn active_token(&self) -> Option<u64> {
         let token = self.fencing_token.as_deref().filter(|_| self.status == "active");
         token.and_then(|token| token.parse().ok())
-    }
-
-    pub(super) fn is_revoked(&self) -> bool {
-        self.status == "revoked"
     }
 
     pub(super) fn inspection(self) -> Option<Inspection> {
@@ -114,7 +112,7 @@ pub(super) fn unlocked(response: &Response) -> Result<Option<u64>, Refusal> {
         return Ok(token.and_then(|token| token.to_str().ok()?.parse().ok()));
     }
     let refusal = Refusal::of(response);
-    if refusal.is_final().is_some() { Ok(None) } else { Err(refusal) }
+    if refusal.is_final() { Ok(None) } else { Err(refusal) }
 }
 
 /// The cursor of the next page.
@@ -145,13 +143,14 @@ impl Refusal {
         Self { status: 200, code: String::new(), text, details: Map::new() }
     }
 
-    /// The final status of the claim, or an empty text if the claim is unknown.
-    pub(super) fn is_final(&self) -> Option<&str> {
-        match (self.status, &*self.code) {
-            (400, "invalid-status") => self.details.get("status").and_then(Value::as_str),
-            (404, "no-claim") => Some(""),
-            _ => None,
-        }
+    /// Whether the claim has ended, or is unknown.
+    pub(super) fn is_final(&self) -> bool {
+        matches!((self.status, &*self.code), (400, "invalid-status") | (404, "no-claim"))
+    }
+
+    /// The name and the reason of an operator who ended the claim.
+    pub(super) fn revoked_by(&self) -> Option<String> {
+        self.details.get("revoked_by").and_then(Value::as_str).map(str::to_owned)
     }
 
     /// How far the request got.
@@ -172,7 +171,7 @@ impl Refusal {
     pub(super) fn cause(&self, address: &str) -> Cause {
         let text = if self.text.is_empty() { "no reason given" } else { &self.text };
         let (kind, text) = match self.status {
-            401 | 403 => return no_token(address, text),
+            401 => return no_token(address, text),
             503 if self.code == "no-quorum" => (UnavailableKind::NoQuorum, text.to_owned()),
             429 | 503 => (UnavailableKind::Refused, text.to_owned()),
             408 | 500 | 502 | 504 => (UnavailableKind::Unreachable, text.to_owned()),
@@ -190,7 +189,9 @@ pub(super) fn described(address: &str, response: &Response) -> Result<(), Cause>
     }
     match parsed::<Description>(response) {
         Ok(Description { api }) if api == API => Ok(()),
-        Err(refusal) if matches!(refusal.status, 401 | 429 | 503) => Err(refusal.cause(address)),
+        Err(refusal) if matches!(refusal.status, 401 | 403 | 429 | 503) => {
+            Err(refusal.cause(address))
+        }
         _ => {
             let text = format!("the server at {address} is not a `gaggle serve`");
             Err(Cause::new(UnavailableKind::Misconfigured, text))

@@ -5,7 +5,8 @@ use std::{fmt::Write as _, time::Duration};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
 use http::Method;
-use serde::Serialize;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::{Value, json};
 
 use crate::{
     client::{Cause, Command, Event, Fate, RequestId},
@@ -63,26 +64,8 @@ pub(super) struct Message {
     pub(super) wait: u64,
 }
 
-/// `POST /v1/claims/`.
-#[derive(Serialize)]
-struct Create<'a> {
-    resource: &'a str,
-    ttl: f64,
-    /// How long the claim keeps its place without a request; 0 if it does not wait.
-    waiting_ttl: f64,
-    process: &'a Owner,
-}
-
-/// `PATCH /v1/claims/ID/`.
-#[derive(Serialize)]
-#[serde(rename_all = "lowercase")]
-enum Update {
-    Ttl(f64),
-    Status(&'static str),
-}
-
 impl Message {
-    fn new(method: Method, path: String, body: Option<Vec<u8>>) -> Self {
+    fn new(method: Method, path: String, body: Option<String>) -> Self {
         let body = body.map_or_else(Bytes::new, Bytes::from);
         Self { method, path, body, idempotency_key: None, wait: 0 }
     }
@@ -100,9 +83,14 @@ impl Message {
         process: &Owner,
         (waits, wait): (bool, u64),
     ) -> Self {
-        let waiting_ttl = if waits { WAITER_TTL.as_secs_f64() } else { 0.0 };
-        let create = Create { resource: key, ttl: lease.as_secs_f64(), waiting_ttl, process };
-        let message = Self::new(Method::POST, CLAIMS.into(), Some(json(&create)));
+        let create = json!({
+            "resource": key,
+            "ttl": lease.as_secs_f64(),
+            // How long the claim keeps its place without a request; 0 if it does not wait.
+            "waiting_ttl": if waits { WAITER_TTL.as_secs_f64() } else { 0.0 },
+            "process": process,
+        });
+        let message = Self::new(Method::POST, CLAIMS.into(), Some(create.to_string()));
         Self { idempotency_key: Some(at_server(nonce)), wait, ..message }
     }
 
@@ -110,15 +98,16 @@ impl Message {
     pub(super) fn of(command: &Command) -> Self {
         match command {
             Command::Unlock { nonce, key, token, forced, .. } => {
-                let status = match forced {
-                    Some(_) => "revoked",
-                    None if *token == 0 => "withdrawn",
-                    None => "released",
+                let change = match forced {
+                    Some(note) => json!({ "status": "revoked", "reason": note }),
+                    None if *token == 0 => json!({ "status": "withdrawn" }),
+                    None => json!({ "status": "released" }),
                 };
-                update(*nonce, key, &Update::Status(status))
+                update(*nonce, key, &change)
             }
             Command::Extend { nonce, key, lease, .. } => {
-                update(*nonce, key, &Update::Ttl((*lease).max(TTL_MIN).as_secs_f64()))
+                let ttl = (*lease).max(TTL_MIN).as_secs_f64();
+                update(*nonce, key, &json!({ "ttl": ttl }))
             }
             Command::Check { nonce, key, .. } => Self::new(Method::GET, path_of(*nonce, key), None),
             Command::Inspect { key, .. } => list(&[("resource", key)]),
@@ -132,15 +121,15 @@ impl Message {
     }
 }
 
-fn update(nonce: Nonce, key: &str, update: &Update) -> Message {
-    Message::new(Method::PATCH, path_of(nonce, key), Some(json(update)))
+fn update(nonce: Nonce, key: &str, change: &Value) -> Message {
+    Message::new(Method::PATCH, path_of(nonce, key), Some(change.to_string()))
 }
 
 /// Asks for active claims.
 fn list(filters: &[(&str, &str)]) -> Message {
     let mut path = format!("{CLAIMS}?status=active");
     for (name, value) in filters {
-        let value = percent_encode(value);
+        let value = utf8_percent_encode(value, NON_ALPHANUMERIC);
         write!(path, "&{name}={value}").expect("a String takes all");
     }
     Message::new(Method::GET, path, None)
@@ -149,22 +138,6 @@ fn list(filters: &[(&str, &str)]) -> Message {
 fn path_of(nonce: Nonce, key: &str) -> String {
     let key = URL_SAFE_NO_PAD.encode(key.as_bytes());
     format!("{CLAIMS}{}.{key}/", at_server(nonce))
-}
-
-fn json(value: &impl Serialize) -> Vec<u8> {
-    serde_json::to_vec(value).expect("the types have a JSON form")
-}
-
-/// All but letters and digits as `%XX`.
-fn percent_encode(text: &str) -> String {
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            _ if byte.is_ascii_alphanumeric() => encoded.push(byte.into()),
-            _ => write!(encoded, "%{byte:02X}").expect("a String takes all"),
-        }
-    }
-    encoded
 }
 
 /// A server gives the nonces of its clients the version 8, and others have 7. Here it is the other
