@@ -50,11 +50,22 @@ impl Claims {
     /// The claim with this id, for a look at it, which changes no lease.
     pub(crate) async fn read(&self, id: &ClaimId, caller: &Caller) -> Result<Arc<Claim>, Problem> {
         match self.locate(id, caller).await? {
-            Place::Here(claim) => {
-                self.validate(&claim).await?;
-                Ok(claim)
-            }
+            Place::Here(claim) => match self.granted_elsewhere(&claim).await? {
+                Some(holder) => Ok(Arc::new(self.of_holder(id, &holder))),
+                None => {
+                    self.validate(&claim).await?;
+                    Ok(claim)
+                }
+            },
             Place::Elsewhere(_, holder) => Ok(Arc::new(self.of_holder(id, &holder))),
+        }
+    }
+
+    /// The lock of a claim that waits here: another server may have given it to the client.
+    async fn granted_elsewhere(&self, claim: &Claim) -> Result<Option<Inspection>, Problem> {
+        match self.is_shared && claim.status() == Status::Waiting {
+            true => self.look(&claim.id).await,
+            false => Ok(None),
         }
     }
 
@@ -79,9 +90,7 @@ impl Claims {
 
     /// Makes a claim active that waits here, and was given to its client by another server.
     pub(crate) async fn adopt(&self, claim: &Claim) -> Result<(), Problem> {
-        if self.is_shared
-            && claim.status() == Status::Waiting
-            && let Some(holder) = self.look(&claim.id).await?
+        if let Some(holder) = self.granted_elsewhere(claim).await?
             && let Some(lock) = self.lock_of(&claim.id, &holder).await?
         {
             claim.granted(lock);
