@@ -72,10 +72,10 @@ pub(crate) fn member_urls(strategy: &str, count: usize, over: Over<'_>) -> Vec<S
     names.iter().zip(&addresses).map(url).collect()
 }
 
-/// Handles of a Redis, each with its own connections.
-pub(crate) async fn redis(url: &str, count: usize) -> Vec<Arc<Bare>> {
+/// Handles of a Redis, or of lock servers, each with its own connections.
+pub(crate) async fn handles(urls: &[String], count: usize) -> Vec<Arc<Bare>> {
     let mut handles = Vec::new();
-    for _ in 0..count {
+    for url in urls.iter().cycle().take(count) {
         handles.push(bare(url).await);
     }
     handles

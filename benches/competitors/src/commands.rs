@@ -8,7 +8,7 @@ use gaggle_workloads::{Contender, Workload, run};
 use redis::aio::MultiplexedConnection;
 
 use crate::{
-    cluster::redis as handles,
+    cluster::handles,
     contenders::{BoxError, excluding},
     data::Data,
     settings::Settings,
@@ -17,7 +17,7 @@ use crate::{
 /// Commands sent for each hand-off between eight handles, with few and with many waiters.
 pub(crate) async fn sent(settings: &Settings, data: &mut Data) -> Result<(), BoxError> {
     let server = RedisServer::start();
-    let handles = handles(&server.url(), 8).await;
+    let handles = handles(&[server.url()], 8).await;
     let mut connection = connect(&server).await?;
     let each = if settings.quick { 200 } else { 1000 };
     for (tasks, each) in [(8, each), (1000, each / 20)] {
@@ -41,7 +41,7 @@ pub(crate) async fn time(settings: &Settings, data: &mut Data) -> Result<(), Box
     let server = RedisServer::start();
     let mut connection = connect(&server).await?;
     let (fan, hot) = (settings.of(Workload::fan(64)), settings.of(Workload::handoff(8)));
-    let handles = handles(&server.url(), 8).await;
+    let handles = handles(&[server.url()], 8).await;
     spent("redis_64_keys", &handles[..1], &fan, &mut connection, data).await?;
     spent("redis_one_key_eight_handles", &handles, &hot, &mut connection, data).await?;
     for handle in handles {

@@ -146,6 +146,35 @@ fn run(command: &mut Command) -> Result<(), BoxError> {
     Err(format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr)).into())
 }
 
+/// A `gaggle serve` at each of these members.
+pub(crate) struct Serve {
+    pub(crate) urls: Vec<String>,
+    _servers: Vec<Server>,
+}
+
+impl Serve {
+    pub(crate) async fn start(gaggle: &Path, members: &[String]) -> Result<Self, BoxError> {
+        let (mut urls, mut servers) = (Vec::new(), Vec::new());
+        for member in members {
+            let listen = format!("127.0.0.1:{}", free_port());
+            let mut command = Command::new(gaggle);
+            command.args(["serve", "--url", member, "--listen", &listen]);
+            servers.push(Server::spawn(command, Directory::new("serve")?)?);
+            urls.push(format!("http://{listen}"));
+        }
+        for url in &urls {
+            until_it_replies("gaggle serve", || async {
+                match gaggle::open(url).await {
+                    Ok(locker) => locker.lock("ready").await.is_ok(),
+                    Err(_) => false,
+                }
+            })
+            .await?;
+        }
+        Ok(Self { urls, _servers: servers })
+    }
+}
+
 /// An etcd of one node or three.
 pub(crate) struct Etcd {
     pub(crate) endpoints: Vec<String>,

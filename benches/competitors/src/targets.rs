@@ -15,12 +15,13 @@ pub(crate) struct Target {
 }
 
 /// How many a whole run has.
-pub(crate) const COUNT: usize = 37;
+pub(crate) const COUNT: usize = 41;
 const MEMBERS: f64 = 5.0;
 const FIFO: &[&str] = &["Redis", "Gaggle, Memory", "Gaggle, TCP", "Gaggle, Redis"];
 const POLLING: &[&str] = &["Raft, Memory", "Raft, TCP", "Raft, Redis"];
 const TCP: &str = "Gaggle, TCP, 3 processes";
 pub(crate) const ETCD: &str = "etcd, 3 nodes";
+pub(crate) const HTTP: &str = "Gaggle over HTTP, 3 nodes";
 /// The two commands of an uncontended lock.
 pub(crate) const BARE: &str = "SET NX PX, EVALSHA";
 /// Two scripts: a lease and a fencing token, and nothing else of a lock.
@@ -35,6 +36,7 @@ pub(crate) fn all(data: &Data) -> Vec<Target> {
     table.local();
     table.redis();
     table.tcp();
+    table.http();
     table.rest();
     table.lines
 }
@@ -253,6 +255,18 @@ impl Table<'_> {
             "Gaggle over TCP: a follower's lock p50 − the leader's, in round trips to a process ({trip:.0} µs)"
         );
         self.most(&what, more, "", 1.0, "≤ 1: one round trip");
+    }
+
+    fn http(&mut self) {
+        for (workload, least, target) in
+            [("uncontended", 2.0, "≥ 2"), ("fan", 2.0, "≥ 2"), ("handoff", 10.0, "≥ 10")]
+        {
+            let what = format!("{HTTP}, {} ÷ etcd", phrase(workload));
+            self.least(&what, self.ratio(workload, HTTP, ETCD), "", least, target);
+        }
+        let p50 = |lock: &str| Some(self.data.of("uncontended", lock)?.lock_us.p50);
+        let ratio = p50(HTTP).zip(p50(&format!("{TCP}, follower"))).map(|(far, near)| far / near);
+        self.most("the same: lock p50 ÷ that of a member", ratio, "", 4.0, "≤ 4");
     }
 
     fn rest(&mut self) {

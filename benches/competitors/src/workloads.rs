@@ -8,15 +8,15 @@ use gaggle_workloads::{self as workloads, Bare, Contender, NoLock, Workload};
 
 use crate::{
     apart, bounds,
-    cluster::{Cluster, Over, redis},
+    cluster::{Cluster, Over, handles, member_urls},
     contenders::{
         BareRedis, BoxError, EtcdSession, Mutexes, PostgresSession, Rslock, Token, excluding,
     },
     data::Data,
     ours,
-    servers::{Etcd, Postgres},
+    servers::{Etcd, Postgres, Serve},
     settings::Settings,
-    targets::{BARE, ETCD, SCRIPTS, TOKEN},
+    targets::{BARE, ETCD, HTTP, SCRIPTS, TOKEN},
 };
 
 const ALL: &[&str] = &["uncontended", "fan", "handoff", "busy"];
@@ -35,6 +35,8 @@ const ON_REDIS: &[&str] = &[
 const MEMBERS: u32 = 5;
 /// As many as the widest workload has tasks.
 const SESSIONS: usize = 64;
+/// The nodes of etcd, and of a lock service.
+const NODES: usize = 3;
 /// Tasks of the contended workloads.
 const EIGHT: u32 = 8;
 
@@ -49,6 +51,9 @@ pub(crate) async fn round(settings: &Settings, data: &mut Data) -> Result<(), Bo
     }
     if settings.wants(&[ETCD], ALL) {
         round.on_etcd().await?;
+    }
+    if settings.wants(&[HTTP], ALL) {
+        round.on_http().await?;
     }
     round.members().await?;
     if settings.wants(&[ours::PROCESSES], ALL) {
@@ -130,7 +135,7 @@ impl Round<'_> {
             tokens.push(Arc::new(Token::open(&url).await?));
         }
         self.cases(TOKEN, false, &tokens, &["handoff", "busy"]).await?;
-        let handles = redis(&url, MEMBERS as usize).await;
+        let handles = handles(&[url.clone()], MEMBERS as usize).await;
         self.cases("Redis", true, &handles[..1], ALL).await?;
         self.cases("Redis", true, &handles, GAGGLE1).await?;
         for handle in handles {
@@ -155,8 +160,19 @@ impl Round<'_> {
         apart::handoff(self.settings, self.data, apart::POSTGRES, &server.url)
     }
 
+    /// As many clients as of etcd, at the nodes in turn.
+    async fn on_http(&mut self) -> Result<(), BoxError> {
+        let members = member_urls("gaggle", NODES, Over::Tcp);
+        let server = Serve::start(&self.settings.gaggle, &members).await?;
+        let clients = handles(&server.urls, SESSIONS).await;
+        self.cases(HTTP, true, &clients, ALL).await?;
+        for client in clients {
+            client.0.close().await;
+        }
+        Ok(())
+    }
+
     async fn on_etcd(&mut self) -> Result<(), BoxError> {
-        const NODES: usize = 3;
         let server = Etcd::start(NODES).await?;
         let mut sessions = Vec::new();
         for session in 0..SESSIONS {
