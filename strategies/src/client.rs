@@ -30,6 +30,8 @@ mod core;
 mod driver;
 mod handle;
 pub(crate) mod mailbox;
+#[cfg(any(feature = "http", feature = "redis"))]
+pub(crate) mod reconnect;
 mod remote;
 #[cfg(test)]
 mod tests;

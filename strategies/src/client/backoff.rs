@@ -1,4 +1,4 @@
-//! Back-off: the pause before a request, or an attempt to connect, is repeated.
+//! Back-off: the pause before a request is repeated.
 
 use std::time::Duration;
 
@@ -7,15 +7,7 @@ use crate::random::Ids;
 /// The pause after one failure. It doubles with each further one.
 const SHORTEST: Duration = Duration::from_millis(5);
 /// The longest pause before a request is repeated.
-const LONGEST: Duration = Duration::from_millis(250);
-/// The longest pause before another attempt to connect: many clients must not wear a server down
-/// that refuses them all.
-#[cfg(any(feature = "http", feature = "redis"))]
-const LONGEST_RECONNECT: Duration = Duration::from_secs(2);
-/// After this many failures in a row, which take about eight seconds, the pause before another
-/// attempt to connect grows beyond [`LONGEST`].
-#[cfg(any(feature = "http", feature = "redis"))]
-const RECONNECTS_MANY: u32 = 45;
+pub(super) const LONGEST: Duration = Duration::from_millis(250);
 
 /// The pause after this many failures: between half of the back-off and all of it, so that many
 /// clients do not return in step.
@@ -23,16 +15,7 @@ pub(crate) fn back_off(rng: &mut Ids, failures: u32) -> Duration {
     jittered(rng, doubled((SHORTEST, LONGEST), failures))
 }
 
-/// The pause before another attempt to connect, after this many failures.
-#[cfg(any(feature = "http", feature = "redis"))]
-pub(crate) fn reconnect_after(rng: &mut Ids, failures: u32) -> Duration {
-    match failures.checked_sub(RECONNECTS_MANY) {
-        None => back_off(rng, failures),
-        Some(more) => jittered(rng, doubled((LONGEST, LONGEST_RECONNECT), more)),
-    }
-}
-
-fn jittered(rng: &mut Ids, most: Duration) -> Duration {
+pub(super) fn jittered(rng: &mut Ids, most: Duration) -> Duration {
     let half = u64::try_from(most.as_micros() / 2).unwrap_or(u64::MAX).max(1);
     most / 2 + Duration::from_micros(rng.next() % half)
 }
@@ -61,17 +44,5 @@ mod tests {
                 (0..100).map(|_| back_off(&mut ids, failures)).collect();
             assert!(pauses.len() > 50, "they do not return in step: {}", pauses.len());
         }
-    }
-
-    #[test]
-    fn reconnects_of_a_long_outage_slow_down() {
-        let mut ids = Ids::new(7);
-        let mut pauses = |failures: std::ops::Range<u32>| -> Duration {
-            failures.map(|failures| reconnect_after(&mut ids, failures)).sum()
-        };
-        let seconds = pauses(1..45).as_secs();
-        assert!((6..=10).contains(&seconds), "{seconds} s of short pauses");
-        let minute = pauses(1_000..1_040).as_secs();
-        assert!((40..=80).contains(&minute), "{minute} s for forty attempts");
     }
 }

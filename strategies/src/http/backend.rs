@@ -33,9 +33,9 @@ use crate::{
 const FIRST_WAIT: u64 = 1;
 /// How long each further one may wait.
 const WAIT: u64 = 20;
-/// How many responses may wait at a time; other waiters are checked once a second. A server has 1,024
-/// open requests of a connection, and those that do not wait need some.
-const WAITS_MAX: usize = 512;
+/// How many long polls may be open; other waiters are checked once a second. A server has 1,024 open
+/// requests of a connection, and those that do not wait need some.
+const LONG_POLLS_MAX: usize = 512;
 /// The limit of [`Event::Limit`].
 const CLAIMS: &str = "claims of the server";
 
@@ -48,8 +48,8 @@ pub struct Backend {
     first: Option<ServerState>,
     /// The LOCKs without a grant or an end. One leaves with its UNLOCK.
     waiters: BTreeMap<Nonce, Waiter>,
-    /// How many responses wait.
-    waits: usize,
+    /// How many long polls are open.
+    long_polls: usize,
     /// The events of commands that were not sent.
     early: Vec<Event>,
     /// Whether the last change of the connection was for the worse, and logged.
@@ -61,14 +61,14 @@ struct Waiter {
     key: Arc<str>,
     lease: Duration,
     owner: Arc<Owner>,
-    /// Whether it waits for a held key.
-    waits: bool,
+    /// Whether it waits if the key is held.
+    may_wait: bool,
     /// When the first LOCK of its nonce was sent.
     since: Instant,
     /// A server has said that it waits.
     is_queued: bool,
-    /// A response waits for its grant.
-    is_open: bool,
+    /// A long poll for its grant is open.
+    is_polled: bool,
 }
 
 impl Backend {
@@ -94,7 +94,7 @@ impl Backend {
             options,
             first: None,
             waiters: BTreeMap::new(),
-            waits: 0,
+            long_polls: 0,
             early: Vec::new(),
             is_failing: false,
         })
@@ -133,20 +133,20 @@ impl Backend {
         let Some(waiter) = self.waiters.get_mut(&nonce) else {
             return self.early.push(Event::Forgotten { nonce });
         };
-        if waiter.is_open {
-            // The open request finds out what a check asks.
+        if waiter.is_polled {
+            // The long poll finds out what a check asks.
             return;
         }
         let wait = match waiter {
-            Waiter { waits: false, .. } => 0,
-            _ if self.waits >= WAITS_MAX => 0,
+            Waiter { may_wait: false, .. } => 0,
+            _ if self.long_polls >= LONG_POLLS_MAX => 0,
             Waiter { is_queued: true, .. } => WAIT,
             _ => FIRST_WAIT,
         };
-        waiter.is_open = wait > 0;
-        self.waits += usize::from(wait > 0);
-        let Waiter { key, lease, owner, waits, .. } = waiter;
-        let message = Message::claim(nonce, key, *lease, owner, (*waits, wait));
+        waiter.is_polled = wait > 0;
+        self.long_polls += usize::from(wait > 0);
+        let Waiter { key, lease, owner, may_wait, .. } = waiter;
+        let message = Message::claim(nonce, key, *lease, owner, (*may_wait, wait));
         let request = Request::Claim(ClaimRequest { nonce, is_check, sent: now, wait });
         self.connection.send(now, request, message);
     }
@@ -160,7 +160,7 @@ impl Backend {
         events: &mut Vec<Event>,
     ) -> Option<Cause> {
         let read = match &request {
-            Request::Test => Ok(()),
+            Request::KeepAlive => Ok(()),
             Request::Claim(claim) => self.claimed(now, *claim, response, events),
             Request::Command(command) => read(command, response, events),
         };
@@ -168,10 +168,9 @@ impl Backend {
         let cause = refusal.cause(self.connection.address());
         let fate = match &request {
             Request::Claim(ClaimRequest { nonce, .. }) => {
-                let waits = self.waiters.get(nonce).is_some_and(|waiter| waiter.waits);
+                let may_wait = self.waiters.get(nonce).is_some_and(|waiter| waiter.may_wait);
                 // The claim may wait at the server, although that does not serve now.
-                let may_wait = waits && !cause.is_permanent();
-                if may_wait { Fate::NoReply } else { refusal.fate() }
+                if may_wait && !cause.is_permanent() { Fate::NoReply } else { refusal.fate() }
             }
             // A server repeats its UNLOCK until the lease ends.
             Request::Command(Command::Unlock { .. }) => Fate::NoReply,
@@ -190,17 +189,17 @@ impl Backend {
     ) -> Result<(), Refusal> {
         let ClaimRequest { nonce, sent, wait, .. } = request;
         let claimed = reply::claimed(response)?;
-        self.waits -= usize::from(wait > 0);
+        self.long_polls -= usize::from(wait > 0);
         // A waiter that was withdrawn has no reply.
         let Some(waiter) = self.waiters.get_mut(&nonce) else { return Ok(()) };
-        waiter.is_open = false;
+        waiter.is_polled = false;
         let event = match claimed {
             Claimed::Waiting => {
                 let was_open = wait > 0 && mem::replace(&mut waiter.is_queued, true);
-                if !was_open || self.waits >= WAITS_MAX {
+                if !was_open || self.long_polls >= LONG_POLLS_MAX {
                     events.push(Event::Queued { nonce, holder_lease: None });
                 }
-                if self.waits < WAITS_MAX {
+                if self.long_polls < LONG_POLLS_MAX {
                     self.claim(now, nonce, true);
                 }
                 return Ok(());
@@ -222,12 +221,12 @@ impl Backend {
     /// Reports that a request failed.
     fn fail(&mut self, request: &Request, fate: Fate, cause: &Cause, events: &mut Vec<Event>) {
         if let Request::Claim(ClaimRequest { nonce, is_check, wait, .. }) = request {
-            self.waits -= usize::from(*wait > 0);
+            self.long_polls -= usize::from(*wait > 0);
             match self.waiters.get_mut(nonce) {
                 None => return,
                 // A LOCK that had no effect has no UNLOCK.
                 Some(_) if fate != Fate::NoReply && !is_check => _ = self.waiters.remove(nonce),
-                Some(waiter) => waiter.is_open = false,
+                Some(waiter) => waiter.is_polled = false,
             }
         }
         request.fail(fate, cause, events);
@@ -244,7 +243,7 @@ impl Backend {
                 events.push(Event::Up { state });
             }
             Err(cause) => {
-                self.is_down(&cause);
+                self.log_outage(&cause);
                 // Another node may serve at once.
                 events.push(match self.connection.has_tried_all() {
                     true => Event::Down { cause: Some(cause) },
@@ -254,7 +253,7 @@ impl Backend {
         }
     }
 
-    fn is_down(&mut self, cause: &Cause) {
+    fn log_outage(&mut self, cause: &Cause) {
         if !mem::replace(&mut self.is_failing, true) {
             tracing::warn!(error = %cause.text(), "lock server unavailable");
         }
@@ -336,8 +335,8 @@ impl ClientBackend for Backend {
             broken = self.replied(now, request, &response, events).or(broken);
         }
         if let Some(cause) = broken.or_else(|| self.connection.broken(now)) {
-            self.is_down(&cause);
-            for (request, fate) in self.connection.drop_it(now) {
+            self.log_outage(&cause);
+            for (request, fate) in self.connection.disconnect(now) {
                 self.fail(&request, fate, &cause, events);
             }
             events.push(Event::Reconnecting { cause });
@@ -349,9 +348,9 @@ impl ClientBackend for Backend {
         match command {
             Command::Check { nonce, token: None, .. } => self.claim(now, nonce, true),
             Command::Lock { nonce, key, lease, until, owner, .. } => {
-                let waits = until != Until::Now;
-                let (since, is_queued, is_open) = (now, false, false);
-                let waiter = Waiter { key, lease, owner, waits, since, is_queued, is_open };
+                let may_wait = until != Until::Now;
+                let (since, is_queued, is_polled) = (now, false, false);
+                let waiter = Waiter { key, lease, owner, may_wait, since, is_queued, is_polled };
                 self.waiters.entry(nonce).or_insert(waiter);
                 self.claim(now, nonce, false);
             }

@@ -6,7 +6,6 @@
 use std::{
     fmt,
     future::poll_fn,
-    mem,
     pin::{Pin, pin},
     sync::Arc,
     task::{Context, Poll},
@@ -24,20 +23,16 @@ use super::{
     wire::{Message, Request},
 };
 use crate::{
-    client::{Cause, Fate, ServerState, backoff::reconnect_after},
+    client::{Cause, Fate, ServerState, reconnect::Reconnects},
     clock::Instant,
     error::UnavailableKind,
     random::Ids,
 };
 
-/// The first reconnect attempt gets this part of `connect_timeout`; each retry doubles it.
-const FIRST_PART: u32 = 5;
-/// A connection that lasted this long ends a series of failures.
-const STEADY: Duration = Duration::from_secs(1);
-/// An idle connection is tested this often: a server ends one after a minute.
-const TEST_EVERY: Duration = Duration::from_secs(20);
+/// An idle connection has a request this often: a server ends one after a minute.
+const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(20);
 
-type Opened = Result<Box<Session<Request>>, Cause>;
+type Opened = Result<Box<Session>, Cause>;
 
 /// A connection that is made again whenever it breaks.
 pub(super) struct Connection {
@@ -45,15 +40,10 @@ pub(super) struct Connection {
     token: Token,
     /// How long a node may be silent while a request is open.
     silence_max: Duration,
-    connect_timeout: Duration,
-    ids: Ids,
+    reconnects: Reconnects,
     node: usize,
     address: Arc<str>,
     state: State,
-    /// Whether there was a connection before.
-    was_up: bool,
-    /// Attempts that have failed, and connections that ended soon, since the last steady one.
-    failures: u32,
 }
 
 enum State {
@@ -66,10 +56,10 @@ enum State {
         outcome: Option<Opened>,
     },
     Up {
-        session: Box<Session<Request>>,
+        session: Box<Session>,
         since: Instant,
         /// When something was last received, or the first open request was sent.
-        heard_at: Instant,
+        last_heard_at: Instant,
         pinged_at: Option<Instant>,
     },
 }
@@ -83,13 +73,10 @@ impl Connection {
             dial,
             token: options.token.clone(),
             silence_max: options.request_timeout / nodes_per_call,
-            connect_timeout: options.connect_timeout,
-            ids,
+            reconnects: Reconnects::new(options.connect_timeout, ids),
             node: 0,
             // The first attempt begins with the first turn.
             state: State::Pausing { until: now },
-            was_up: false,
-            failures: 0,
         }
     }
 
@@ -118,14 +105,13 @@ impl Connection {
                 };
                 Some(match outcome {
                     Ok(session) => {
-                        // A server that started again, or another one, may have lost all locks.
-                        let was_up = mem::replace(&mut self.was_up, true);
                         self.state =
-                            State::Up { session, since: now, heard_at: now, pinged_at: None };
-                        Ok(if was_up { ServerState::MissedEvents } else { ServerState::Same })
+                            State::Up { session, since: now, last_heard_at: now, pinged_at: None };
+                        Ok(self.reconnects.opened())
                     }
                     Err(cause) => {
-                        self.pause(now);
+                        let until = self.reconnects.failed(now);
+                        self.pause(until);
                         Err(cause)
                     }
                 })
@@ -155,21 +141,21 @@ impl Connection {
 
     /// Takes the responses, and keeps an open connection alive.
     pub(super) fn received(&mut self, now: Instant) -> Vec<(Request, Response)> {
-        let (test_at, ping_at) = (TEST_EVERY, self.silence_max / 2);
-        let State::Up { session, heard_at, pinged_at, .. } = &mut self.state else {
+        let (keep_alive_at, ping_at) = (KEEP_ALIVE_EVERY, self.silence_max / 2);
+        let State::Up { session, last_heard_at, pinged_at, .. } = &mut self.state else {
             return Vec::new();
         };
         let (replies, is_alive) = session.received();
         if is_alive {
-            (*heard_at, *pinged_at) = (now, None);
+            (*last_heard_at, *pinged_at) = (now, None);
         }
         if session.is_idle() {
             *pinged_at = None;
-            if heard_at.after(test_at) <= now {
-                *heard_at = now;
-                session.send(Request::Test, Message::describe());
+            if last_heard_at.after(keep_alive_at) <= now {
+                *last_heard_at = now;
+                session.send(Request::KeepAlive, Message::describe());
             }
-        } else if pinged_at.is_none() && heard_at.after(ping_at) <= now {
+        } else if pinged_at.is_none() && last_heard_at.after(ping_at) <= now {
             *pinged_at = Some(now);
             session.ping();
         }
@@ -192,17 +178,11 @@ impl Connection {
     }
 
     /// Drops the connection. Returns its pending requests.
-    pub(super) fn drop_it(&mut self, now: Instant) -> Vec<(Request, Fate)> {
-        let pending = match &mut self.state {
-            State::Up { session, since, .. } => {
-                if since.after(STEADY) <= now {
-                    self.failures = 0;
-                }
-                session.take_pending()
-            }
-            _ => Vec::new(),
-        };
-        self.pause(now);
+    pub(super) fn disconnect(&mut self, now: Instant) -> Vec<(Request, Fate)> {
+        let State::Up { session, since, .. } = &mut self.state else { return Vec::new() };
+        let pending = session.take_pending();
+        let until = self.reconnects.ended(now, *since);
+        self.pause(until);
         pending
     }
 
@@ -212,11 +192,11 @@ impl Connection {
     ///
     /// If there is no connection.
     pub(super) fn send(&mut self, now: Instant, request: Request, message: Message) {
-        let State::Up { session, heard_at, .. } = &mut self.state else {
+        let State::Up { session, last_heard_at, .. } = &mut self.state else {
             unreachable!("nothing is submitted without a connection")
         };
         if session.is_idle() {
-            *heard_at = now;
+            *last_heard_at = now;
         }
         session.send(request, message);
     }
@@ -226,10 +206,10 @@ impl Connection {
     pub(super) fn next_wake(&self) -> Instant {
         match &self.state {
             State::Pausing { until } | State::Connecting { until, .. } => *until,
-            State::Up { session, heard_at, pinged_at, .. } => match pinged_at {
-                _ if session.is_idle() => heard_at.after(TEST_EVERY),
+            State::Up { session, last_heard_at, pinged_at, .. } => match pinged_at {
+                _ if session.is_idle() => last_heard_at.after(KEEP_ALIVE_EVERY),
                 Some(at) => at.after(self.silence_max / 2),
-                None => heard_at.after(self.silence_max / 2),
+                None => last_heard_at.after(self.silence_max / 2),
             },
         }
     }
@@ -245,29 +225,22 @@ impl Connection {
 
     /// Whether each node has failed since the last connection that lasted.
     pub(super) fn has_tried_all(&self) -> bool {
-        self.failures as usize >= self.dial.nodes()
+        self.reconnects.failures() as usize >= self.dial.nodes()
     }
 
     pub(super) fn address(&self) -> &str {
         &self.address
     }
 
-    /// How long this attempt to connect may take. The first attempts after a connection are
-    /// shorter: only a new attempt helps against a server that hangs or a lost packet.
+    /// How long this attempt to connect may take.
     fn limit(&self) -> Duration {
-        let limit = self.connect_timeout;
-        match self.was_up || self.dial.nodes() > 1 {
-            true => (limit / FIRST_PART * (1 << self.failures.saturating_sub(1).min(8))).min(limit),
-            false => limit,
-        }
+        self.reconnects.limit(self.dial.nodes() > 1)
     }
 
     /// The next attempt is one to the next node.
-    fn pause(&mut self, now: Instant) {
-        self.failures = self.failures.saturating_add(1);
+    fn pause(&mut self, until: Instant) {
         self.node = (self.node + 1) % self.dial.nodes();
-        let pause = reconnect_after(&mut self.ids, self.failures);
-        self.state = State::Pausing { until: now.after(pause) };
+        self.state = State::Pausing { until };
     }
 }
 

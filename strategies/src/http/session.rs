@@ -15,9 +15,12 @@ use h2::{
     Ping, PingPong, RecvStream,
     client::{Builder, Connection, ResponseFuture, SendRequest},
 };
-use http::{HeaderMap, HeaderValue, Request, StatusCode, Uri, header, uri};
+use http::{HeaderMap, HeaderValue, StatusCode, Uri, header, uri};
 
-use super::{dial::Stream, wire::Message};
+use super::{
+    dial::Stream,
+    wire::{Message, Request},
+};
 use crate::client::Fate;
 
 /// The longest body of a response.
@@ -37,18 +40,18 @@ pub(super) struct Response {
 
 type Ended = (u64, Result<Response, h2::Error>);
 
-/// Requests of the type `R` on one connection.
-pub(super) struct Session<R> {
+/// Requests on one connection.
+pub(super) struct Session {
     connection: Connection<Box<dyn Stream>, Bytes>,
     sender: SendRequest<Bytes>,
     pings: PingPong,
     base: Base,
-    unsent: VecDeque<(R, Request<()>, Bytes)>,
+    unsent: VecDeque<(Request, http::Request<()>, Bytes)>,
     /// The requests without a response, by their numbers.
-    in_flight: BTreeMap<u64, R>,
+    in_flight: BTreeMap<u64, Request>,
     responses: FuturesUnordered<BoxFuture<'static, Ended>>,
     sent: u64,
-    replies: Vec<(R, Response)>,
+    replies: Vec<(Request, Response)>,
     has_pong: bool,
     /// Why the connection is unusable, if it is.
     end: Option<String>,
@@ -78,13 +81,13 @@ impl Base {
         Self { scheme, authority, authorization }
     }
 
-    fn request(&self, message: &Message) -> Request<()> {
+    fn request(&self, message: &Message) -> http::Request<()> {
         let mut target = uri::Parts::default();
         target.scheme = Some(self.scheme.clone());
         target.authority = Some(self.authority.clone());
         let path = Bytes::copy_from_slice(message.path.as_bytes());
         target.path_and_query = uri::PathAndQuery::from_maybe_shared(path).ok();
-        let mut request = Request::new(());
+        let mut request = http::Request::new(());
         *request.method_mut() = message.method.clone();
         *request.uri_mut() = Uri::from_parts(target).expect("paths are encoded");
         let headers = request.headers_mut();
@@ -103,7 +106,7 @@ impl Base {
     }
 }
 
-impl<R> Session<R> {
+impl Session {
     /// Begins to speak HTTP/2, and sends a first request, whose response is returned.
     pub(super) async fn open(
         stream: Box<dyn Stream>,
@@ -144,7 +147,7 @@ impl<R> Session<R> {
     }
 
     /// Takes a request, which leaves when this is polled next.
-    pub(super) fn send(&mut self, request: R, message: Message) {
+    pub(super) fn send(&mut self, request: Request, message: Message) {
         let head = self.base.request(&message);
         self.unsent.push_back((request, head, message.body));
     }
@@ -208,14 +211,14 @@ impl<R> Session<R> {
     }
 
     /// Takes the responses, and whether there was one, or another sign of life.
-    pub(super) fn received(&mut self) -> (Vec<(R, Response)>, bool) {
+    pub(super) fn received(&mut self) -> (Vec<(Request, Response)>, bool) {
         let replies = std::mem::take(&mut self.replies);
         let is_alive = std::mem::take(&mut self.has_pong) || !replies.is_empty();
         (replies, is_alive)
     }
 
     /// Takes the requests without a response.
-    pub(super) fn take_pending(&mut self) -> Vec<(R, Fate)> {
+    pub(super) fn take_pending(&mut self) -> Vec<(Request, Fate)> {
         let sent = std::mem::take(&mut self.in_flight).into_values();
         let unsent = std::mem::take(&mut self.unsent).into_iter();
         let unsent = unsent.map(|(request, ..)| (request, Fate::Unsent));

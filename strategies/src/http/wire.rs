@@ -22,8 +22,8 @@ const TTL_MIN: Duration = Duration::from_millis(3);
 /// A request to a server, which gets one response.
 #[derive(Debug)]
 pub(super) enum Request {
-    /// A test of an idle connection.
-    Test,
+    /// Keeps an idle connection open.
+    KeepAlive,
     Claim(ClaimRequest),
     /// Neither a LOCK nor the check of a waiter.
     Command(Command),
@@ -43,7 +43,7 @@ impl Request {
     /// Reports that it failed.
     pub(super) fn fail(&self, fate: Fate, cause: &Cause, events: &mut Vec<Event>) {
         let request = match self {
-            Self::Test => return,
+            Self::KeepAlive => return,
             Self::Claim(claim) if claim.is_check => RequestId::WaiterCheck(claim.nonce),
             Self::Claim(claim) => RequestId::Lock(claim.nonce),
             Self::Command(command) => command.request_id(),
@@ -81,13 +81,13 @@ impl Message {
         key: &str,
         lease: Duration,
         process: &Owner,
-        (waits, wait): (bool, u64),
+        (may_wait, wait): (bool, u64),
     ) -> Self {
         let create = json!({
             "resource": key,
             "ttl": lease.as_secs_f64(),
             // How long the claim keeps its place without a request; 0 if it does not wait.
-            "waiting_ttl": if waits { WAITER_TTL.as_secs_f64() } else { 0.0 },
+            "waiting_ttl": if may_wait { WAITER_TTL.as_secs_f64() } else { 0.0 },
             "process": process,
         });
         let message = Self::new(Method::POST, CLAIMS.into(), Some(create.to_string()));

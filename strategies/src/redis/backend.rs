@@ -261,13 +261,13 @@ impl Backend {
                 events.push(Event::Up { state });
             }
             Err(error) => {
-                self.is_down(&error);
+                self.log_outage(&error);
                 events.push(Event::Down { cause: Some(error.cause()) });
             }
         }
     }
 
-    fn is_down(&mut self, error: &ConnectionError) {
+    fn log_outage(&mut self, error: &ConnectionError) {
         if !std::mem::replace(&mut self.is_failing, true) {
             tracing::warn!(%error, "redis unavailable");
         }
@@ -319,9 +319,9 @@ impl ClientBackend for Backend {
             }
         }
         if let Some(error) = broken.or_else(|| self.connection.broken(now)) {
-            self.is_down(&error);
+            self.log_outage(&error);
             let cause = error.cause();
-            for (request, fate) in self.connection.drop_it(now) {
+            for (request, fate) in self.connection.disconnect(now) {
                 if let Request::Command(Command::Lock { nonce, .. }) = &request {
                     // A LOCK that is repeated enters it again.
                     self.waiters.remove(*nonce);

@@ -7,10 +7,8 @@ use std::{
     collections::VecDeque,
     fmt,
     future::{Future, poll_fn},
-    mem,
     pin::{Pin, pin},
     task::{Context, Poll},
-    time::Duration,
 };
 
 use gaggle_channels::internal::net::HEAD_START;
@@ -25,18 +23,13 @@ use super::{
 };
 use crate::{
     client::{
-        backoff::reconnect_after,
         commands::{Fate, ServerState},
+        reconnect::Reconnects,
     },
     clock::Instant,
     random::Ids,
     redis::{error::ConnectionError, options::RedisOptions, request::Request},
 };
-
-/// The first reconnect attempt gets this part of `connect_timeout`; each retry doubles it.
-const FIRST_PART: u32 = 5;
-/// A connection that lasted this long ends a series of failures.
-const STEADY: Duration = Duration::from_secs(1);
 
 /// The server's time at a new connection, in microseconds, and what it may have lost.
 pub(in crate::redis) type NewConnection = (u64, ServerState);
@@ -86,12 +79,8 @@ pub(in crate::redis) struct Connection {
     dial: Box<dyn Dial>,
     handshake: Handshake,
     options: RedisOptions,
-    ids: Ids,
+    reconnects: Reconnects,
     state: State,
-    /// Whether there was a connection before.
-    was_up: bool,
-    /// Attempts that have failed, and connections that ended soon, since the last steady one.
-    failures: u32,
 }
 
 enum State {
@@ -124,7 +113,8 @@ impl Connection {
     ) -> Self {
         let until = now.after(options.connect_timeout);
         let state = connecting(dial.as_mut(), handshake.clone(), now, until);
-        Self { dial, handshake, options, ids, state, was_up: false, failures: 0 }
+        let reconnects = Reconnects::new(options.connect_timeout, ids);
+        Self { dial, handshake, options, reconnects, state }
     }
 
     /// Sends and receives. Returns whether there is something to take.
@@ -141,7 +131,7 @@ impl Connection {
     ) -> Option<Result<NewConnection, ConnectionError>> {
         match &mut self.state {
             State::Pausing { until } if *until <= now => {
-                let until = now.after(self.limit());
+                let until = now.after(self.reconnects.limit(false));
                 self.state = connecting(self.dial.as_mut(), self.handshake.clone(), now, until);
                 None
             }
@@ -159,15 +149,11 @@ impl Connection {
                 };
                 match outcome {
                     Ok((pipeline, time)) => {
-                        // A server that started again, or another one, may have lost all locks.
-                        let was_up = mem::replace(&mut self.was_up, true);
-                        let server =
-                            if was_up { ServerState::MissedEvents } else { ServerState::Same };
                         self.state = State::Up { pipeline, since: now, silent_since: now };
-                        Some(Ok((time, server)))
+                        Some(Ok((time, self.reconnects.opened())))
                     }
                     Err(error) => {
-                        self.pause(now);
+                        self.state = State::Pausing { until: self.reconnects.failed(now) };
                         Some(Err(error))
                     }
                 }
@@ -219,17 +205,10 @@ impl Connection {
     }
 
     /// Drops the connection. Returns its pending requests.
-    pub(in crate::redis) fn drop_it(&mut self, now: Instant) -> Vec<(Request, Fate)> {
-        let pending = match &mut self.state {
-            State::Up { pipeline, since, .. } => {
-                if since.after(STEADY) <= now {
-                    self.failures = 0;
-                }
-                pipeline.take_pending()
-            }
-            _ => Vec::new(),
-        };
-        self.pause(now);
+    pub(in crate::redis) fn disconnect(&mut self, now: Instant) -> Vec<(Request, Fate)> {
+        let State::Up { pipeline, since, .. } = &mut self.state else { return Vec::new() };
+        let pending = pipeline.take_pending();
+        self.state = State::Pausing { until: self.reconnects.ended(now, *since) };
         pending
     }
 
@@ -289,23 +268,7 @@ impl Connection {
 
     fn timeout(&self) -> ConnectionError {
         let address = self.address().to_owned();
-        ConnectionError::unreachable_within(address, "no connection", self.limit())
-    }
-
-    /// How long this attempt to connect may take. The first attempts after a connection are
-    /// shorter: only a new attempt helps against a server that hangs or a lost packet.
-    fn limit(&self) -> Duration {
-        let limit = self.options.connect_timeout;
-        match self.was_up {
-            true => (limit / FIRST_PART * (1 << self.failures.saturating_sub(1).min(8))).min(limit),
-            false => limit,
-        }
-    }
-
-    fn pause(&mut self, now: Instant) {
-        self.failures = self.failures.saturating_add(1);
-        let pause = reconnect_after(&mut self.ids, self.failures);
-        self.state = State::Pausing { until: now.after(pause) };
+        ConnectionError::unreachable_within(address, "no connection", self.reconnects.limit(false))
     }
 }
 
