@@ -2,6 +2,7 @@
 
 #[cfg(feature = "net")]
 pub mod net;
+pub mod private_file;
 pub mod process;
 #[cfg(feature = "redis-client")]
 pub mod redis_error;

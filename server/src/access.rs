@@ -1,8 +1,6 @@
 //! Who may use the service: bearer tokens in a file, each with a name and a role.
 
 use std::{
-    fs,
-    io::Read as _,
     net::IpAddr,
     path::{Path, PathBuf},
     sync::{Arc, PoisonError, RwLock},
@@ -12,6 +10,7 @@ use axum::{
     extract::Request,
     http::{HeaderValue, StatusCode, header, uri::Authority},
 };
+use gaggle::channels::internal::private_file;
 use ring::digest::{SHA256, digest};
 use subtle::ConstantTimeEq as _;
 
@@ -158,32 +157,9 @@ fn unauthorized(message: &str) -> Problem {
 }
 
 fn read(path: &Path) -> Result<Vec<Token>, String> {
-    let shown = path.display();
-    let mut text = String::new();
-    let file = fs::File::open(path).map_err(|error| format!("{shown}: {error}"))?;
-    check_private(&file, path)?;
-    let bytes = file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text);
-    let bytes = bytes.map_err(|error| format!("{shown}: {error}"))?;
-    if bytes as u64 > FILE_BYTES_MAX {
-        return Err(format!("{shown}: expected at most {FILE_BYTES_MAX} bytes"));
-    }
-    parse(&text).map_err(|problem| format!("{shown}: {problem}"))
-}
-
-#[cfg(unix)]
-fn check_private(file: &fs::File, path: &Path) -> Result<(), String> {
-    use std::os::unix::fs::PermissionsExt as _;
-    let mode = file.metadata().map_or(0, |file| file.permissions().mode() & 0o777);
-    if mode & 0o007 == 0 {
-        return Ok(());
-    }
-    let path = path.display();
-    Err(format!("{path}: every user can use it (mode {mode:04o}): chmod 600 {path}"))
-}
-
-#[cfg(not(unix))]
-fn check_private(_: &fs::File, _: &Path) -> Result<(), String> {
-    Ok(())
+    let text = private_file::check(path).and_then(|()| private_file::read(path, FILE_BYTES_MAX));
+    let tokens = text.and_then(|text| parse(&text));
+    tokens.map_err(|problem| format!("{}: {problem}", path.display()))
 }
 
 fn parse(text: &str) -> Result<Vec<Token>, String> {

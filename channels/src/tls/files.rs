@@ -17,7 +17,7 @@ use super::{
     provider,
     reason::{self, KEYS},
 };
-use crate::ChannelError;
+use crate::{ChannelError, internal::private_file};
 
 pub(super) const CA: &str = "tls_ca";
 pub(super) const CERT: &str = "tls_cert";
@@ -77,17 +77,10 @@ pub(super) fn read(option: &'static str, path: &Path) -> Result<File, ChannelErr
 /// Reads a file that other users of the machine cannot read.
 pub(super) fn read_private(option: &'static str, path: &Path) -> Result<File, ChannelError> {
     let file = read(option, path)?;
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        let mode = fs::metadata(path).map_or(0, |metadata| metadata.permissions().mode() & 0o777);
-        if mode & 0o007 != 0 {
-            let shown = path.display();
-            let problem = format!("every user can use it (mode {mode:04o}): chmod 600 {shown}");
-            return Err(file.invalid(&problem));
-        }
+    match private_file::check(path) {
+        Ok(()) => Ok(file),
+        Err(problem) => Err(file.invalid(&problem)),
     }
-    Ok(file)
 }
 
 /// The authorities in a file.

@@ -1,13 +1,8 @@
 //! The URL of `gaggle run`: where it comes from, and how it is shown without its password.
 
-use std::{
-    env, fmt, fs,
-    io::{self, Read as _},
-    os::unix::fs::PermissionsExt as _,
-    path::Path,
-};
+use std::{env, fmt, path::Path};
 
-use gaggle::Url;
+use gaggle::{Url, channels::internal::private_file};
 
 use super::{args::UrlArgs, processes::NONCE};
 use crate::{
@@ -16,8 +11,6 @@ use crate::{
 };
 
 const URL_FILE_BYTES_MAX: u64 = 64 * 1024;
-/// The permissions of other users.
-const MODE_OF_OTHERS: u32 = 0o007;
 
 /// The lock server of a run.
 pub(crate) struct Address {
@@ -125,28 +118,13 @@ pub(crate) fn in_file<T>(
 ) -> Result<T, Failure> {
     let name = path.display();
     let failed = |problem: &dyn fmt::Display| Failure::new(format!("--url-file {name}: {problem}"));
-    let text = read(path).map_err(|error| failed(&error))?;
+    let text = private_file::read(path, URL_FILE_BYTES_MAX).map_err(|problem| failed(&problem))?;
     let parsed = parse(text.trim()).map_err(|failure| failed(&failure))?;
-    if url(&parsed).has_password() && is_open_to_others(path) {
-        let problem = "it contains a password and is open to every user";
-        return Err(failed(&format!("{problem}; run `chmod 600 {name}`")));
+    if url(&parsed).has_password() {
+        private_file::check(path)
+            .map_err(|problem| failed(&format!("it contains a password, and {problem}")))?;
     }
     Ok(parsed)
-}
-
-/// The text of a file that holds a URL. A device may have no end.
-fn read(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    fs::File::open(path)?.take(URL_FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > URL_FILE_BYTES_MAX {
-        let problem = format!("it has more than {URL_FILE_BYTES_MAX} bytes, too many for a URL");
-        return Err(io::Error::other(problem));
-    }
-    Ok(text)
-}
-
-fn is_open_to_others(path: &Path) -> bool {
-    fs::metadata(path).is_ok_and(|file| file.permissions().mode() & MODE_OF_OTHERS != 0)
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! The options of a handle on a `gaggle serve`.
 
-use std::{fmt, fs, io::Read as _, path::PathBuf, sync::Arc, time::Duration};
+use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 
+use gaggle_channels::internal::private_file;
 #[cfg(feature = "tls")]
 use gaggle_channels::tls::TlsFiles;
 
@@ -82,26 +83,16 @@ impl Token {
             Self::Text(text) => return Ok(Some(text.clone())),
             Self::File(path) => path,
         };
-        let wrong = |problem: &str| {
+        let text = private_file::check(path);
+        let text = text.and_then(|()| private_file::read(path, TOKEN_BYTES_MAX as u64));
+        let token = text.and_then(|text| match text.trim() {
+            token if is_token(token) => Ok(Some(token.into())),
+            _ => Err("expected one token, and nothing else".into()),
+        });
+        token.map_err(|problem| {
             let text = format!("token_file {}: {problem}", path.display());
             Cause::new(UnavailableKind::Misconfigured, text)
-        };
-        let mut text = String::new();
-        let file = fs::File::open(path).map_err(|error| wrong(&error.to_string()))?;
-        #[cfg(unix)]
-        {
-            use std::os::unix::fs::PermissionsExt as _;
-            let mode = file.metadata().map_or(0, |file| file.permissions().mode());
-            if mode & 0o007 != 0 {
-                return Err(wrong("every user can use it: chmod 600"));
-            }
-        }
-        let read = file.take(TOKEN_BYTES_MAX as u64 + 1).read_to_string(&mut text);
-        read.map_err(|error| wrong(&error.to_string()))?;
-        match text.trim() {
-            token if is_token(token) => Ok(Some(token.into())),
-            _ => Err(wrong("expected one token, and nothing else")),
-        }
+        })
     }
 }
 
