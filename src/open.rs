@@ -3,6 +3,8 @@
 //! Only this module documents the URLs and names every strategy and channel.
 
 mod error;
+#[cfg(any(feature = "http", feature = "redis"))]
+mod hosts;
 #[cfg(feature = "http")]
 mod http;
 #[cfg(feature = "raft")]

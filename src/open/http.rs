@@ -4,9 +4,10 @@ use gaggle_strategies::HttpOptions;
 use url::Url;
 
 use super::{
+    hosts::{check_socket, servers},
     options::{Options, set},
     scheme::{Kind, Scheme},
-    url::{WILDCARD, decode, has_user, is_wildcard},
+    url::decode,
 };
 use crate::OpenError;
 
@@ -52,29 +53,15 @@ fn nodes(url: &Url, hosts: &[String], scheme: &Scheme) -> Result<Vec<String>, Op
         return Err(scheme.invalid_url("only options may follow the address"));
     }
     let node = |url: &Url| {
-        if is_wildcard(url) {
-            return Err(scheme.invalid_url(WILDCARD));
-        }
         let port = url.port_or_known_default().unwrap_or_default();
-        Ok(format!("{}:{port}", url.host_str().unwrap_or_default()))
+        format!("{}:{port}", url.host_str().unwrap_or_default())
     };
-    let further = |host: &String| {
-        let parsed = Url::parse(&format!("{}://{host}", scheme.name)).ok();
-        let is_host = |url: &Url| !has_user(url) && url.path() == "/" && url.query().is_none();
-        let expected = || scheme.invalid_url("a node must be host or host:port");
-        node(&parsed.filter(is_host).ok_or_else(expected)?)
-    };
-    let first = std::iter::once(node(url));
-    first.chain(hosts.iter().skip(1).map(further)).collect()
+    let nodes = servers((url, hosts), (scheme, scheme.name), "a node")?;
+    Ok(nodes.iter().map(node).collect())
 }
 
 fn socket(url: &Url, scheme: &Scheme) -> Result<String, OpenError> {
-    if has_user(url) || !url.host_str().unwrap_or_default().is_empty() {
-        return Err(scheme.invalid_url("only the path of a socket may follow //"));
-    }
-    if !url.path().starts_with('/') || url.path() == "/" {
-        return Err(scheme.invalid_url("the path of the socket is missing behind the ///"));
-    }
+    check_socket(url, scheme)?;
     let path = decode(url.path()).map(String::from);
     path.ok_or_else(|| scheme.invalid_url("the path is not valid UTF-8"))
 }

@@ -4,11 +4,15 @@ use gaggle_strategies::RedisOptions;
 use url::Url;
 
 use super::{
+    hosts::{address, check_socket, check_wildcard, servers},
     options::{Options, set},
     scheme::{Kind, Scheme},
-    url::{WILDCARD, decode, has_user, is_wildcard},
+    url::decode,
 };
 use crate::OpenError;
+
+/// The scheme of one host among several.
+const PLAIN: &str = "redis";
 
 /// The options of the Redis strategy.
 pub(super) fn parse(
@@ -47,9 +51,7 @@ pub(super) fn server(scheme: &Scheme, url: &Url) -> Result<String, OpenError> {
     if url.host_str().unwrap_or_default().is_empty() {
         return Err(scheme.invalid_url("the host of the Redis is missing"));
     }
-    if is_wildcard(url) {
-        return Err(scheme.invalid_url(WILDCARD));
-    }
+    check_wildcard(url, scheme)?;
     let login = (decode(url.username()), decode(url.password().unwrap_or_default()));
     let (Some(user), Some(_)) = login else {
         return Err(scheme.invalid_url("the user or the password is not valid UTF-8"));
@@ -86,11 +88,8 @@ fn by_sentinels(url: &Url, hosts: &[String], options: &Options) -> Result<RedisO
     let mut one = url.clone();
     one.set_path(database);
     let server = server(scheme, &one)?;
-    let hosts = match hosts {
-        [] => vec![address(url)],
-        hosts => parsed_hosts(scheme, hosts, "a Sentinel")?,
-    };
-    let redis = RedisOptions::new(server).sentinels(master, hosts);
+    let hosts = servers((url, hosts), (scheme, PLAIN), "a Sentinel")?;
+    let redis = RedisOptions::new(server).sentinels(master, hosts.iter().map(address));
     match (options.text("sentinel_user"), options.text("sentinel_password")) {
         (Some(_), None) => Err(options.missing("sentinel_password")),
         (_, None) => Ok(redis),
@@ -104,44 +103,15 @@ fn of_cluster(url: &Url, hosts: &[String], scheme: &Scheme) -> Result<RedisOptio
     if !matches!(url.path(), "" | "/" | "/0") {
         return Err(scheme.invalid_url("a Cluster has only the database 0"));
     }
-    let nodes = parsed_hosts(scheme, hosts, "a node of the Cluster")?;
-    Ok(RedisOptions::new(server).cluster(nodes.into_iter().skip(1)))
-}
-
-/// Each host with or without a port, as a URL parser reads it: without the newline behind a URL
-/// that was read from a file. `what` names one.
-pub(super) fn parsed_hosts(
-    scheme: &Scheme,
-    hosts: &[String],
-    what: &str,
-) -> Result<Vec<String>, OpenError> {
-    let parsed = |host: &String| {
-        let url = Url::parse(&format!("redis://{host}")).ok();
-        let is_host = |url: &Url| !url.host_str().unwrap_or_default().is_empty() && !has_user(url);
-        let Some(url) = url.filter(is_host) else {
-            return Err(scheme.invalid_url(format!("{what} must be host or host:port")));
-        };
-        if is_wildcard(&url) { Err(scheme.invalid_url(WILDCARD)) } else { Ok(address(&url)) }
-    };
-    hosts.iter().map(parsed).collect()
-}
-
-/// `host` or `host:port`.
-fn address(url: &Url) -> String {
-    let host = url.host_str().unwrap_or_default();
-    url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
+    let nodes = servers((url, hosts), (scheme, PLAIN), "a node of the Cluster")?;
+    Ok(RedisOptions::new(server).cluster(nodes.iter().skip(1).map(address)))
 }
 
 /// The server alone, in the form that redis-rs and redis-cli know:
 /// `redis+unix:///path?db=…&user=…&pass=…`.
 pub(super) fn socket(url: &Url, options: &Options) -> Result<String, OpenError> {
     let scheme = options.scheme;
-    if has_user(url) || !url.host_str().unwrap_or_default().is_empty() {
-        return Err(scheme.invalid_url("only the path of a socket may follow //"));
-    }
-    if !url.path().starts_with('/') || url.path() == "/" {
-        return Err(scheme.invalid_url("the path of the socket is missing behind the ///"));
-    }
+    check_socket(url, scheme)?;
     let database = options.text("db").unwrap_or("0");
     if database.parse::<u16>().is_err() {
         return Err(options.unexpected("db", "a database number"));

@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, time::Duration};
 use ::url::Url as PlainUrl;
 
 use super::{
-    Url,
+    Url, hosts,
     options::Options,
     parse_duration, redis,
     scheme::{Kind, SCHEMES, Scheme, Transport},
@@ -196,8 +196,10 @@ fn hosts_are_those_that_the_parser_reads() {
         ("redis+sentinel://[::1]:7,[0::2]/m", ["[::1]:7", "[::2]"]),
     ] {
         let (first, hosts) = split_hosts(url);
-        let scheme = Scheme::named(PlainUrl::parse(&first).unwrap().scheme()).unwrap();
-        assert_eq!(redis::parsed_hosts(scheme, &hosts, "a node").unwrap(), expected, "{url:?}");
+        let parsed = PlainUrl::parse(&first).unwrap();
+        let scheme = Scheme::named(parsed.scheme()).unwrap();
+        let found = hosts::servers((&parsed, &hosts), (scheme, "redis"), "a node").unwrap();
+        assert_eq!(found.iter().map(hosts::address).collect::<Vec<_>>(), expected, "{url:?}");
         Url::parse(url).unwrap_or_else(|error| panic!("{url:?}: {error}"));
     }
 }

@@ -264,15 +264,6 @@ pub(super) fn has_user(url: &PlainUrl) -> bool {
     !url.username().is_empty() || url.password().is_some()
 }
 
-#[cfg(any(feature = "http", feature = "redis"))]
-pub(super) const WILDCARD: &str =
-    "0.0.0.0 and :: are not addresses to connect to: give that of the server, as 127.0.0.1";
-
-#[cfg(any(feature = "http", feature = "redis"))]
-pub(super) fn is_wildcard(url: &PlainUrl) -> bool {
-    matches!(url.host_str(), Some("0.0.0.0" | "[::]"))
-}
-
 /// What a URL of several hosts names: the URL with the first host alone, and all hosts if there are
 /// several. Commas and spaces separate them.
 pub(super) fn split_hosts(url: &str) -> (String, Vec<String>) {
