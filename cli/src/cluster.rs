@@ -57,14 +57,10 @@ pub(super) struct Setup {
     pub(super) channel: Option<ChannelName>,
 }
 
-/// The URL of `--redis`, or the problem with it: clap would print an invalid URL, and so
+/// The URL of `--redis` or `--http`, or the problem with it: clap would print an invalid URL, and so
 /// [`Selection::check`] reports it. Without `Debug`, which clap does not need.
 #[derive(Clone)]
-pub(super) struct RedisUrl(Result<Url, String>);
-
-/// The URL of `--http`, or the problem with it, as of `--redis`.
-#[derive(Clone)]
-pub(super) struct HttpUrl(Result<Url, String>);
+pub(super) struct ServerUrl(Result<Url, String>);
 
 /// The members of a run.
 pub(super) struct Cluster {
@@ -80,15 +76,13 @@ impl StrategyName {
     }
 }
 
-impl HttpUrl {
-    pub(super) fn parse(text: &str) -> Result<Self, Infallible> {
-        Ok(Self(server_url::parse(text.trim(), &[HTTP])))
-    }
-}
-
-impl RedisUrl {
-    pub(super) fn parse(text: &str) -> Result<Self, Infallible> {
+impl ServerUrl {
+    pub(super) fn of_redis(text: &str) -> Result<Self, Infallible> {
         Ok(Self(server_url::parse(text.trim(), &[REDIS])))
+    }
+
+    pub(super) fn of_http(text: &str) -> Result<Self, Infallible> {
+        Ok(Self(server_url::parse(text.trim(), &[HTTP])))
     }
 
     /// Whether it is one Redis over TCP, without TLS: the channel and the counter of `increment`
@@ -134,7 +128,7 @@ pub(super) fn name(value: impl ValueEnum) -> String {
 
 /// The strategy of a command that names none: the server that is given, else a group.
 pub(super) fn default_strategy(
-    (redis, http): (Option<&RedisUrl>, Option<&HttpUrl>),
+    (redis, http): (Option<&ServerUrl>, Option<&ServerUrl>),
     names_channel: bool,
 ) -> StrategyName {
     match (redis, http) {
@@ -162,8 +156,8 @@ pub(super) struct Selection<'a> {
     pub(super) channels: &'a [ChannelName],
     /// Whether `--channel` was given, rather than a default taken.
     pub(super) names_channel: bool,
-    pub(super) redis: Option<&'a RedisUrl>,
-    pub(super) http: Option<&'a HttpUrl>,
+    pub(super) redis: Option<&'a ServerUrl>,
+    pub(super) http: Option<&'a ServerUrl>,
     /// Whether the Redis also keeps a counter.
     pub(super) counts: bool,
     pub(super) processes: bool,
@@ -175,7 +169,7 @@ impl Selection<'_> {
         if let Some(Err(problem)) = self.redis.map(|redis| &redis.0) {
             return Err(Failure::new(format!("--redis (or GAGGLE_REDIS): {problem}")));
         }
-        if let Some(HttpUrl(Err(problem))) = self.http {
+        if let Some(Err(problem)) = self.http.map(|http| &http.0) {
             return Err(Failure::new(format!("--http (or GAGGLE_HTTP): {problem}")));
         }
         let has_group = self.strategies.iter().any(|strategy| strategy.has_channel());
@@ -209,7 +203,7 @@ impl Selection<'_> {
 pub(super) fn members(
     setup: Setup,
     members: u32,
-    (redis, http): (Option<&RedisUrl>, Option<&HttpUrl>),
+    (redis, http): (Option<&ServerUrl>, Option<&ServerUrl>),
     run: &str,
 ) -> Result<Cluster, Failure> {
     let redis = || redis.expect("`Selection::check` has passed");
@@ -224,9 +218,8 @@ pub(super) fn members(
         StrategyName::Local | StrategyName::Noop => same(format!("{family}:")),
         StrategyName::Redis => same(redis().url().with_password().to_owned()),
         StrategyName::Http => {
-            let HttpUrl(url) = http.expect("`Selection::check` has passed");
-            let url = url.as_ref().expect("`Selection::check` has passed");
-            same(url.with_password().to_owned())
+            let http = http.expect("`Selection::check` has passed");
+            same(http.url().with_password().to_owned())
         }
         StrategyName::Raft | StrategyName::Gaggle => match setup.channel() {
             ChannelName::Memory => {

@@ -10,7 +10,7 @@ use gaggle_workloads::Keys;
 
 use super::workload_name::WorkloadName;
 use crate::{
-    cluster::{self, ChannelName, HttpUrl, RedisUrl, Selection, Setup, StrategyName},
+    cluster::{self, ChannelName, Selection, ServerUrl, Setup, StrategyName},
     duration,
     failure::Failure,
     verbosity::Verbosity,
@@ -33,14 +33,14 @@ pub(crate) struct SetupArgs {
     /// A Redis, as redis://[[user]:password@]host[:port][/db]: for the strategy and the channel
     /// redis, and for the counter of increment. For the strategy alone, any other URL of a Redis. A
     /// password in an argument is visible to other users: set GAGGLE_REDIS.
-    #[arg(long, value_name = "URL", value_parser = RedisUrl::parse)]
+    #[arg(long, value_name = "URL", value_parser = ServerUrl::of_redis)]
     #[arg(env = "GAGGLE_REDIS", hide_env_values = true)]
-    pub(super) redis: Option<RedisUrl>,
+    pub(super) redis: Option<ServerUrl>,
     /// The nodes of a `gaggle serve`, as http://[:TOKEN@]host:port[,host:port...], for the strategy
     /// http. A token in an argument is visible to other users: set GAGGLE_HTTP.
-    #[arg(long, value_name = "URL", value_parser = HttpUrl::parse)]
+    #[arg(long, value_name = "URL", value_parser = ServerUrl::of_http)]
     #[arg(env = "GAGGLE_HTTP", hide_env_values = true)]
-    pub(super) http: Option<HttpUrl>,
+    pub(super) http: Option<ServerUrl>,
     /// How many members there are, 1 to 31, each with its own handle; the members of local and noop
     /// share one.
     #[arg(long, default_value_t = 5, value_parser = value_parser!(u32).range(1..=31))]
@@ -160,7 +160,7 @@ impl SetupArgs {
     }
 
     /// The servers that are given.
-    pub(super) fn servers(&self) -> (Option<&RedisUrl>, Option<&HttpUrl>) {
+    pub(super) fn servers(&self) -> (Option<&ServerUrl>, Option<&ServerUrl>) {
         (self.redis.as_ref(), self.http.as_ref())
     }
 
