@@ -48,6 +48,11 @@ impl Acquire {
         Self { locker, key, options, max_hold: None }
     }
 
+    #[cfg(feature = "blocking")]
+    pub(crate) fn locker(&self) -> &Locker {
+        &self.locker
+    }
+
     /// Keeps the lease alive in the background while the guard lives; off by default.
     ///
     /// When a third of the lease has passed, it is extended to `duration` from that time. Failures

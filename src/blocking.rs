@@ -54,9 +54,7 @@ use crate::{OpenError, Section, SectionError, Url, own_thread, own_thread::OwnTh
 pub fn open(url: &str) -> Result<Locker, OpenError> {
     check_outside_runtime()?;
     let reply = own_thread::start(Url::parse(url)?)?;
-    let inner = own_thread::opened(reply.blocking_recv())?;
-    let thread = Arc::clone(inner.thread().expect("the strategy runs on its thread"));
-    Ok(Locker { inner, thread })
+    Ok(Locker { inner: own_thread::opened(reply.blocking_recv())? })
 }
 
 /// A keyed mutex whose calls block; see [`gaggle::Locker`](crate::Locker).
@@ -65,7 +63,6 @@ pub fn open(url: &str) -> Result<Locker, OpenError> {
 #[derive(Clone, Debug)]
 pub struct Locker {
     inner: crate::Locker,
-    thread: Arc<OwnThread>,
 }
 
 impl Locker {
@@ -86,7 +83,7 @@ impl Locker {
 
     /// A request to lock `key`, which its methods send; see [`crate::Locker::lock_with`].
     pub fn lock_with(&self, key: impl AsRef<str>, options: LockOptions) -> Acquire {
-        Acquire { inner: self.inner.lock_with(key, options), thread: Arc::clone(&self.thread) }
+        Acquire { inner: self.inner.lock_with(key, options) }
     }
 
     /// Runs `section` under the lock, and unlocks also if it panics; see
@@ -115,7 +112,7 @@ impl Locker {
         options: LockOptions,
     ) -> Result<Vec<Guard>, Error> {
         let guards = self.wait(self.inner.lock_all(keys, options))??;
-        Ok(guards.into_iter().map(|guard| self.guard(guard)).collect())
+        Ok(guards.into_iter().map(Guard::new).collect())
     }
 
     /// Adopts a lock that another process transferred; see [`crate::Locker::adopt`].
@@ -124,8 +121,7 @@ impl Locker {
     ///
     /// As [`crate::Locker::adopt`].
     pub fn adopt(&self, lock: &Lock, duration: Duration) -> Result<Guard, Error> {
-        let guard = self.wait(self.inner.adopt(lock, duration))??;
-        Ok(self.guard(guard))
+        self.wait(self.inner.adopt(lock, duration))?.map(Guard::new)
     }
 
     /// The holder of `key`; see [`crate::Locker::inspect`].
@@ -159,7 +155,7 @@ impl Locker {
     /// A locker of the keys that begin with `name` and a slash; see [`crate::Locker::scope`].
     #[must_use]
     pub fn scope(&self, name: &str) -> Self {
-        Self { inner: self.inner.scope(name), thread: Arc::clone(&self.thread) }
+        Self { inner: self.inner.scope(name) }
     }
 
     /// Waits until an embedded member votes; see [`crate::Locker::ready`].
@@ -182,11 +178,7 @@ impl Locker {
     }
 
     fn wait<T>(&self, call: impl Future<Output = T>) -> Result<T, Error> {
-        wait(&self.thread, call)
-    }
-
-    fn guard(&self, inner: crate::Guard) -> Guard {
-        Guard::new(inner, Arc::clone(&self.thread))
+        wait(self.inner.thread(), call)
     }
 }
 
@@ -195,14 +187,13 @@ impl Locker {
 #[derive(Debug)]
 pub struct Acquire {
     inner: crate::Acquire,
-    thread: Arc<OwnThread>,
 }
 
 impl Acquire {
     /// Keeps the lease alive while the guard lives, on the thread of the strategy; see
     /// [`crate::Acquire::auto_extend`].
     pub fn auto_extend(self, max_hold: Duration) -> Self {
-        Self { inner: self.inner.auto_extend(max_hold), ..self }
+        Self { inner: self.inner.auto_extend(max_hold) }
     }
 
     /// Waits for the lock, for at most its `max_wait`.
@@ -211,8 +202,8 @@ impl Acquire {
     ///
     /// As [`Locker::lock`].
     pub fn wait(self) -> Result<Guard, Error> {
-        let guard = wait(&self.thread, self.inner.into_future())??;
-        Ok(Guard::new(guard, self.thread))
+        let thread = self.inner.locker().thread().cloned();
+        wait(thread.as_ref(), self.inner.into_future())?.map(Guard::new)
     }
 
     /// Takes the key only if it is free now; see [`crate::Acquire::try_now`].
@@ -221,8 +212,8 @@ impl Acquire {
     ///
     /// As [`crate::Acquire::try_now`].
     pub fn try_now(self) -> Result<Guard, Error> {
-        let guard = wait(&self.thread, self.inner.try_now())??;
-        Ok(Guard::new(guard, self.thread))
+        let thread = self.inner.locker().thread().cloned();
+        wait(thread.as_ref(), self.inner.try_now())?.map(Guard::new)
     }
 
     /// Runs `section` under the lock, and unlocks also if it panics.
@@ -243,8 +234,8 @@ impl Acquire {
 }
 
 /// Polls a call on this thread until it ends. The thread of the strategy drives timers and sockets.
-fn wait<T>(thread: &OwnThread, call: impl Future<Output = T>) -> Result<T, Error> {
-    let runtime = thread.runtime()?;
+fn wait<T>(thread: Option<&Arc<OwnThread>>, call: impl Future<Output = T>) -> Result<T, Error> {
+    let runtime = thread.expect("a blocking strategy has one").runtime()?;
     check_outside_runtime()?;
     Ok(runtime.block_on(call))
 }

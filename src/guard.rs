@@ -74,6 +74,11 @@ impl Guard {
         Self { lease, keepalive: None, watch, armed: true, thread }
     }
 
+    #[cfg(feature = "blocking")]
+    pub(crate) fn thread(&self) -> Option<&Arc<OwnThread>> {
+        self.thread.as_ref()
+    }
+
     /// Extends in the background; needs a tokio runtime, or the strategy's own thread.
     pub(crate) fn keep_alive(mut self, duration: Duration, max_hold: Duration) -> Self {
         let (lease, thread) = (Arc::clone(&self.lease), self.thread.as_deref());

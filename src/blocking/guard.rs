@@ -5,7 +5,6 @@ use std::{sync::Arc, time::Duration};
 use gaggle_strategies::{Error, Lock, lock::LossCause};
 
 use super::wait;
-use crate::own_thread::OwnThread;
 
 /// A held lock; see [`gaggle::Guard`](crate::Guard). Dropping it sends the unlock before it returns,
 /// in any thread, also after the [`Locker`](super::Locker) was dropped.
@@ -14,12 +13,11 @@ use crate::own_thread::OwnThread;
 #[derive(Debug)]
 pub struct Guard {
     inner: crate::Guard,
-    thread: Arc<OwnThread>,
 }
 
 impl Guard {
-    pub(super) fn new(inner: crate::Guard, thread: Arc<OwnThread>) -> Self {
-        Self { inner, thread }
+    pub(super) fn new(inner: crate::Guard) -> Self {
+        Self { inner }
     }
 
     /// The asynchronous guard of the same lock.
@@ -64,7 +62,7 @@ impl Guard {
     ///
     /// Those of the [module](super#differences).
     pub fn lost(&self) -> Result<(), Error> {
-        wait(&self.thread, self.inner.lost())
+        wait(self.inner.thread(), self.inner.lost())
     }
 
     /// Extends the lease to at least `duration` from now; see [`crate::Guard::extend`].
@@ -73,7 +71,7 @@ impl Guard {
     ///
     /// As [`crate::Guard::extend`].
     pub fn extend(&self, duration: Duration) -> Result<(), Error> {
-        wait(&self.thread, self.inner.extend(duration))?
+        wait(self.inner.thread(), self.inner.extend(duration))?
     }
 
     /// Unlocks and waits for the outcome; see [`crate::Guard::unlock`].
@@ -83,7 +81,8 @@ impl Guard {
     /// As [`crate::Guard::unlock`], and those of the [module](super#differences), where the unlock
     /// is sent as by dropping the guard.
     pub fn unlock(self) -> Result<(), Error> {
-        wait(&self.thread, self.inner.unlock())?
+        let thread = self.inner.thread().cloned();
+        wait(thread.as_ref(), self.inner.unlock())?
     }
 
     /// Returns the lock as a plain value, without unlocking; see [`crate::Guard::into_lock`].
