@@ -16,14 +16,12 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use gaggle::{
     MemberStatus, Nonce,
     operator::{Entry, ListOptions},
-    strategies::limits::PAGE_MAX,
 };
 use ring::digest::{SHA256, digest};
 use serde_json::{Value, json};
 
 use crate::{
     access::Caller,
-    claims::Claims,
     id::ClaimId,
     owner::{process_of, token_of},
     problem::{self, Problem},
@@ -32,8 +30,6 @@ use crate::{
 
 /// How many keys are shown: those with the most waiters.
 const KEYS_MAX: usize = 100;
-/// How many pages of held keys are read.
-const PAGES_MAX: usize = 100;
 
 const PAGE: &str = include_str!("status/page.html");
 
@@ -93,10 +89,11 @@ pub(crate) async fn read(
 async fn status(state: &ServiceState, caller: &Caller) -> Value {
     let claims = &*state.claims;
     let mut problem = state.readiness.check(claims).await.err();
-    let (mut entries, is_complete) = held(claims).await.unwrap_or_else(|error| {
-        problem.get_or_insert(error);
-        Default::default()
-    });
+    let (mut entries, is_complete) =
+        claims.all_held(ListOptions::default()).await.unwrap_or_else(|error| {
+            problem.get_or_insert(error);
+            Default::default()
+        });
     let nonces: BTreeSet<Nonce> = entries.iter().map(|entry| entry.holder.nonce).collect();
     entries.retain(|entry| caller.may_see(token_of(&entry.holder.owner)));
     let waiting: u64 = entries.iter().map(|entry| entry.holder.waiters).sum();
@@ -116,19 +113,6 @@ async fn status(state: &ServiceState, caller: &Caller) -> Value {
         "keys": entries.iter().map(key).collect::<Vec<_>>(),
         "losses": claims.losses(caller, &nonces),
     })
-}
-
-/// The held keys, and whether they are all.
-async fn held(claims: &Claims) -> Result<(Vec<Entry>, bool), Problem> {
-    let Some(operator) = claims.mutex.operator() else { return Ok(Default::default()) };
-    let (mut entries, mut options) = (Vec::new(), ListOptions::default().limit(PAGE_MAX));
-    for _ in 0..PAGES_MAX {
-        let page = operator.list(options.clone()).await?;
-        entries.extend(page.entries);
-        let Some(next) = page.next else { return Ok((entries, true)) };
-        options = options.after(next);
-    }
-    Ok((entries, false))
 }
 
 fn group(status: &MemberStatus) -> Value {

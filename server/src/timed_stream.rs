@@ -1,4 +1,4 @@
-//! A stream that fails if a client sends its head too slowly, or does not read its response.
+//! A stream that fails if a client sends a head too slowly, is idle, or reads no response.
 
 use std::{
     io,
@@ -32,8 +32,8 @@ pub(crate) const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) struct TimedStream<S> {
     stream: S,
     progress: Arc<Progress>,
-    /// When the head that is being read must be complete, or with HTTP/2 the next request begins.
-    head_timer: Option<Pin<Box<Sleep>>>,
+    /// When the head that is being read must be complete, or an idle connection of HTTP/2 ends.
+    read_timer: Option<Pin<Box<Sleep>>>,
     /// When the client must have read a part of what waits to be written.
     write_timer: Option<Pin<Box<Sleep>>>,
 }
@@ -81,8 +81,8 @@ impl Drop for InRequest {
 impl<S> TimedStream<S> {
     pub(crate) fn new(stream: S) -> (Self, Requests) {
         let progress = Arc::<Progress>::default();
-        let head_timer = Some(timer(HEAD_TIMEOUT));
-        let stream = Self { stream, progress: progress.clone(), head_timer, write_timer: None };
+        let read_timer = Some(timer(HEAD_TIMEOUT));
+        let stream = Self { stream, progress: progress.clone(), read_timer, write_timer: None };
         (stream, Requests(progress))
     }
 }
@@ -98,15 +98,15 @@ impl<S: AsyncRead + Unpin> AsyncRead for TimedStream<S> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         if self.progress.is_complete.swap(false, Ordering::AcqRel) || self.progress.in_request() {
-            self.head_timer = None;
-        } else if let Some(timer) = &mut self.head_timer
+            self.read_timer = None;
+        } else if let Some(timer) = &mut self.read_timer
             && timer.as_mut().poll(context).is_ready()
         {
-            let problem = "the head of a request took too long";
+            let problem = "no request was complete in time";
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, problem)));
         }
         if self.progress.is_http2() && !self.progress.in_request() {
-            let timer = self.head_timer.get_or_insert_with(|| timer(IDLE_TIMEOUT));
+            let timer = self.read_timer.get_or_insert_with(|| timer(IDLE_TIMEOUT));
             // Registers the waker of a new timer.
             let _ = timer.as_mut().poll(context);
         }
@@ -114,7 +114,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for TimedStream<S> {
         ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
         let is_head = !self.progress.is_http2() && !self.progress.in_request();
         if buffer.filled().len() > before && is_head {
-            self.head_timer.get_or_insert_with(|| timer(HEAD_TIMEOUT));
+            self.read_timer.get_or_insert_with(|| timer(HEAD_TIMEOUT));
         }
         Poll::Ready(Ok(()))
     }

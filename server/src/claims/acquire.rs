@@ -26,7 +26,7 @@ impl Claims {
         let label = owner::label(&claim.owner, claim.process.as_ref());
         let options = LockOptions::default().duration(claim.ttl).label(label);
         let options = options.nonce(claim.id.nonce);
-        if claim.tries() {
+        if claim.is_attempt() {
             let attempt = self.mutex.lock(&claim.id.key, options.max_wait(Duration::ZERO)).await;
             return attempt.map_err(|error| self.refuse(claim, error)).ok();
         }

@@ -138,7 +138,7 @@ impl Claim {
             phase: Phase::Waiting,
             history: vec![(Status::Waiting, now)],
             polls: 0,
-            poll_by: now.at.after(patience(waiting_ttl)),
+            poll_by: now.at.after(absence_max(waiting_ttl)),
             attempted: None,
             refusal: None,
             revoked_by: None,
@@ -148,7 +148,7 @@ impl Claim {
     }
 
     /// Whether it does not wait for a held key.
-    pub(crate) fn tries(&self) -> bool {
+    pub(crate) fn is_attempt(&self) -> bool {
         self.waiting_ttl.is_zero()
     }
 
@@ -194,7 +194,7 @@ impl Claim {
     /// When the client of a waiting claim is missed.
     pub(crate) fn keep_until(&self, now: Instant) -> Instant {
         let state = self.state();
-        if state.polls > 0 { now.after(patience(self.waiting_ttl)) } else { state.poll_by }
+        if state.polls > 0 { now.after(absence_max(self.waiting_ttl)) } else { state.poll_by }
     }
 
     /// The waiting claim was granted, or its lock extended. Returns whether it still waits.
@@ -282,7 +282,7 @@ impl Claim {
 }
 
 /// How long the client of a waiting claim may be away.
-fn patience(waiting_ttl: Duration) -> Duration {
+fn absence_max(waiting_ttl: Duration) -> Duration {
     if waiting_ttl.is_zero() { ATTEMPT_KEPT } else { waiting_ttl }
 }
 
@@ -296,7 +296,7 @@ impl Drop for Poll<'_> {
     fn drop(&mut self) {
         let mut state = self.claim.state();
         state.polls -= 1;
-        state.poll_by = self.clock.now().after(patience(self.claim.waiting_ttl));
+        state.poll_by = self.clock.now().after(absence_max(self.claim.waiting_ttl));
     }
 }
 

@@ -32,7 +32,7 @@ impl Claims {
     ) -> Result<Standing, Problem> {
         let _poll = claim.poll(&*self.clock);
         let began = self.clock.now();
-        let (until, patience) = (began.after(wait), began.after(wait.max(GRANT_TIMEOUT)));
+        let (until, give_up_at) = (began.after(wait), began.after(wait.max(GRANT_TIMEOUT)));
         let mut look_at = began.after(wait.min(FIRST_LOOK));
         loop {
             let changed = claim.changed.notified();
@@ -54,7 +54,7 @@ impl Claims {
                 () = self.closing.cancelled() => return Err(Problem::closing()),
                 problem = self.outage() => return Err(problem),
                 // A claim that does not wait ends without a check.
-                () = self.clock.sleep_until(look_at), if !claim.tries() => {}
+                () = self.clock.sleep_until(look_at), if !claim.is_attempt() => {}
             }
             let now = self.clock.now();
             let holder = self.mutex.inspect(&claim.id.key).await?;
@@ -74,7 +74,7 @@ impl Claims {
                 Some(_) => claim.repeat.notify_one(),
                 None => {}
             }
-            if now >= patience {
+            if now >= give_up_at {
                 return Err(Problem::not_granting(self));
             }
             look_at = now.after(LOOK_EVERY);

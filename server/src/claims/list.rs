@@ -76,9 +76,8 @@ impl Claims {
             let entry = holder.map(|holder| Entry { key: resource.into(), holder });
             return Ok((entry.into_iter().collect(), None));
         }
-        let Some(operator) = self.mutex.operator() else { return Ok((Vec::new(), None)) };
-        let mut options = ListOptions::default().prefix(&*filters.prefix).limit(PAGE_MAX);
-        if let Some(cursor) = filters.cursor.as_deref() {
+        let mut options = ListOptions::default().prefix(&*filters.prefix);
+        if let Some((cursor, operator)) = filters.cursor.as_deref().zip(self.mutex.operator()) {
             options = options.limit(filters.limit.max(1));
             if !cursor.is_empty() {
                 options = options.after(Cursor::new(cursor));
@@ -86,13 +85,22 @@ impl Claims {
             let page = operator.list(options).await?;
             return Ok((page.entries, page.next));
         }
-        let mut entries = Vec::new();
+        Ok((self.all_held(options).await?.0, None))
+    }
+
+    /// The held keys that these options list, from the first page on, and whether they are all.
+    pub(crate) async fn all_held(
+        &self,
+        options: ListOptions,
+    ) -> Result<(Vec<Entry>, bool), Problem> {
+        let Some(operator) = self.mutex.operator() else { return Ok((Vec::new(), false)) };
+        let (mut entries, mut options) = (Vec::new(), options.limit(PAGE_MAX));
         for _ in 0..PAGES_MAX {
             let page = operator.list(options.clone()).await?;
             entries.extend(page.entries);
-            let Some(next) = page.next else { break };
+            let Some(next) = page.next else { return Ok((entries, true)) };
             options = options.after(next);
         }
-        Ok((entries, None))
+        Ok((entries, false))
     }
 }
