@@ -10,8 +10,8 @@ use std::{
 
 use gaggle_server::Service;
 use gaggle_strategies::{
-    HttpOptions, KeyedMutex, Lock, LockOptions, client::Client, clock::Clock as _, http::Backend,
-    lock::Owner,
+    Error, HttpOptions, KeyedMutex, Lock, LockOptions, client::Client, clock::Clock as _,
+    http::Backend, lock::Owner,
 };
 use tokio::{
     runtime::Builder,
@@ -43,6 +43,8 @@ const DRIFT: u64 = 4_900;
 /// Within this time of the end of the faults every key can be locked: a group forms and waits for
 /// [`MAX_TTL`], and claims of absent clients end.
 const SETTLED: Duration = Duration::from_secs(30);
+/// After this time no claim of an absent client waits or holds: twice its `waiting_ttl`, and a lease.
+const ABSENT: Duration = Duration::from_secs(2 * 3 + 2);
 
 /// What the parts of a run share.
 pub(super) struct Shared {
@@ -296,12 +298,20 @@ async fn settle(shared: &Arc<Shared>, clients: Vec<Process>) -> Duration {
         }
         client.kill(shared);
     }
+    sleep(ABSENT).await;
     let probe = Process::start(shared, 0);
     for key in 1..=shared.plan.keys {
-        let options = LockOptions::default().duration(MAX_TTL / 2).max_wait(SETTLED);
-        if let Err(error) = probe.strategy.lock(&format!("key {key}"), options).await {
+        if let Err(error) = lock_free(&*probe.strategy, &format!("key {key}")).await {
             shared.violate(format!("key {key} cannot be locked when all is calm: {error}"));
         }
     }
     began.elapsed()
+}
+
+/// Locks a key that will be free, and then, as it is free, by one attempt.
+async fn lock_free(strategy: &dyn KeyedMutex, key: &str) -> Result<Lock, Error> {
+    let options = LockOptions::default().duration(MAX_TTL / 2);
+    let waited = strategy.lock(key, options.clone().max_wait(SETTLED)).await?;
+    strategy.unlock(&waited).await?;
+    strategy.lock(key, options.max_wait(Duration::ZERO)).await
 }
