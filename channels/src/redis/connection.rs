@@ -145,9 +145,7 @@ impl Server {
         match self.info.addr() {
             ConnectionAddr::Tcp(host, port) => {
                 let address = (host.clone(), *port);
-                let stream = self.look_ups.connect(address, CONNECT_TIMEOUT).await?;
-                stream.set_nodelay(true)?;
-                Ok(Box::new(stream))
+                Ok(Box::new(self.look_ups.connect(address, CONNECT_TIMEOUT).await?))
             }
             #[cfg(unix)]
             ConnectionAddr::Unix(path) => {

@@ -96,8 +96,6 @@ async fn connect(
             return None;
         }
     };
-    // Best effort: without it frames arrive later.
-    let _ = stream.set_nodelay(true);
     let reason = match timeout(HELLO_TIMEOUT, handshake(shared, peer, stream)).await {
         Ok(Ok(stream)) => return Some(stream),
         Ok(Err(reason)) => reason,

@@ -84,7 +84,6 @@ impl Dial for Sockets {
             Node::Tcp(address) => Box::pin(async move {
                 let (host, port) = host_and_port(&address).expect("the options are checked");
                 let stream = look_ups.connect((host.to_owned(), port), limit).await?;
-                stream.set_nodelay(true)?;
                 #[cfg(feature = "tls")]
                 if let Some((client, name)) = tls {
                     let name = name.as_deref().unwrap_or(host);

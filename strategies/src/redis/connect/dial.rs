@@ -132,7 +132,6 @@ impl Transport {
         match address {
             ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
                 let stream = self.look_ups.connect((host.clone(), *port), self.limit).await?;
-                stream.set_nodelay(true)?;
                 #[cfg(feature = "tls")]
                 if let Some((client, name)) = &self.tls {
                     let name = name.as_ref().unwrap_or(host);
