@@ -417,6 +417,21 @@ async fn claim_that_was_withdrawn_before_is_not_made() {
     assert!(!client.set(&claim, "released").await.is(204).headers.contains_key("fencing-token"));
 }
 
+/// The LOCK of the claim leaves after the withdrawal, which has found none.
+#[tokio::test(start_paused = true)]
+async fn claim_that_is_withdrawn_as_it_is_made_holds_nothing() {
+    let client = anonymous();
+    let key = [("idempotency-key", "8e03978e-40d5-43dd-bc93-6894a57f9324")];
+    let claim = "/v1/claims/8e03978e40d583ddbc936894a57f9324.aw/";
+    let body = json!({ "resource": "k", "ttl": 10, "waiting_ttl": 0 }).to_string();
+    let made = client.send("POST", "/v1/claims/", &key, body);
+    let (made, withdrawn) = tokio::join!(made, client.set(claim, "withdrawn"));
+    made.refused(409, "claim-ended");
+    withdrawn.is(204);
+    sleep(0.001).await;
+    client.create(json!({ "resource": "k", "ttl": 10, "waiting_ttl": 0 })).await.is(201);
+}
+
 #[tokio::test(start_paused = true)]
 async fn held_keys_are_listed_by_pages() {
     let client = anonymous();

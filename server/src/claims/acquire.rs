@@ -1,8 +1,8 @@
 //! The task of a waiting claim: its LOCK, and its grant until its client asks for it.
 //!
-//! The task unlocks nothing. A client may have come to another server with the nonce of its claim,
-//! and rely on the lock. So the wait of an absent client ends on the granting side, and its grant
-//! with the lease.
+//! Where other servers serve the claim, the task unlocks nothing: a client may have come to one of
+//! them with the nonce of its claim, and rely on the lock. So the wait of an absent client ends on
+//! the granting side, and its grant with the lease.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,6 +19,10 @@ impl Claims {
     pub(super) async fn acquire(self: Arc<Self>, claim: Arc<Claim>) {
         if let Some(lock) = self.wait(&claim).await {
             self.keep(&claim, lock).await;
+        }
+        if !self.is_shared && claim.status() != Status::Active {
+            // No other server has served the claim, and its LOCK may have come after its withdrawal.
+            self.mutex.release(&Lock::new(claim.id.key.clone(), claim.id.nonce, 0, None));
         }
     }
 
@@ -94,10 +98,6 @@ impl Claims {
             let now = self.clock.now();
             if claim.keep_until(now) <= now {
                 self.drop_waiting(claim, Status::Withdrawn);
-                if !self.is_shared {
-                    // No other server has served it.
-                    self.mutex.release(&lock);
-                }
                 return;
             }
             if now < extend_at {
