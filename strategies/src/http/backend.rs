@@ -15,7 +15,7 @@ use super::{
     options::HttpOptions,
     reply::{self, Claim, Claimed, Refusal},
     session::Response,
-    wire::{ClaimRequest, Message, Request},
+    wire::{self, ClaimRequest, Request},
 };
 use crate::{
     client::{
@@ -33,8 +33,8 @@ use crate::{
 const FIRST_WAIT: u64 = 1;
 /// How long each further one may wait.
 const WAIT: u64 = 20;
-/// How many long polls may be open; other waiters are checked once a second. A server has 1,024 open
-/// requests of a connection, and those that do not wait need some.
+/// How many long polls may be open; other waiters are checked once a second. A server has 1,024
+/// open requests of a connection, and those that do not wait need some.
 const LONG_POLLS_MAX: usize = 512;
 /// The limit of [`Event::Limit`].
 const CLAIMS: &str = "claims of the server";
@@ -146,7 +146,7 @@ impl Backend {
         waiter.is_polled = wait > 0;
         self.long_polls += usize::from(wait > 0);
         let Waiter { key, lease, owner, may_wait, .. } = waiter;
-        let message = Message::claim(nonce, key, *lease, owner, (*may_wait, wait));
+        let message = wire::claim(nonce, key, *lease, owner, (*may_wait, wait));
         let request = Request::Claim(ClaimRequest { nonce, is_check, sent: now, wait });
         self.connection.send(now, request, message);
     }
@@ -358,7 +358,7 @@ impl ClientBackend for Backend {
                 if let Command::Unlock { nonce, .. } = &command {
                     self.waiters.remove(nonce);
                 }
-                let message = Message::of(&command);
+                let message = wire::command(&command);
                 self.connection.send(now, Request::Command(command), message);
             }
         }

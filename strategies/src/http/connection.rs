@@ -20,7 +20,7 @@ use super::{
     options::{HttpOptions, Token},
     reply::{self, unreachable},
     session::{Base, Response, Session, reason},
-    wire::{Message, Request},
+    wire::{self, Message, Request},
 };
 use crate::{
     client::{Cause, Fate, ServerState, reconnect::Reconnects},
@@ -128,7 +128,7 @@ impl Connection {
             let token = token.read()?;
             let stream = stream.await.map_err(|error| reply::unopened(&address, &error))?;
             let base = Base::new(is_tls, &address, token.as_deref());
-            let opened = Session::open(stream, base, &Message::describe()).await;
+            let opened = Session::open(stream, base, wire::describe()).await;
             let (session, response) = opened.map_err(|error| match error.is_io() {
                 true => unreachable(&address, &reason(&error)),
                 false => reply::no_http2(&address, is_tls),
@@ -153,7 +153,7 @@ impl Connection {
             *pinged_at = None;
             if last_heard_at.after(keep_alive_at) <= now {
                 *last_heard_at = now;
-                session.send(Request::KeepAlive, Message::describe());
+                session.send(Request::KeepAlive, wire::describe());
             }
         } else if pinged_at.is_none() && last_heard_at.after(ping_at) <= now {
             *pinged_at = Some(now);

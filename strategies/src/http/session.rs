@@ -81,28 +81,17 @@ impl Base {
         Self { scheme, authority, authorization }
     }
 
-    fn request(&self, message: &Message) -> http::Request<()> {
-        let mut target = uri::Parts::default();
+    /// The head of a request, and its body.
+    fn complete(&self, message: Message) -> (http::Request<()>, Bytes) {
+        let (mut head, body) = message.into_parts();
+        let mut target = head.uri.into_parts();
         target.scheme = Some(self.scheme.clone());
         target.authority = Some(self.authority.clone());
-        let path = Bytes::copy_from_slice(message.path.as_bytes());
-        target.path_and_query = uri::PathAndQuery::from_maybe_shared(path).ok();
-        let mut request = http::Request::new(());
-        *request.method_mut() = message.method.clone();
-        *request.uri_mut() = Uri::from_parts(target).expect("paths are encoded");
-        let headers = request.headers_mut();
+        head.uri = Uri::from_parts(target).expect("a message has a path");
         if let Some(authorization) = &self.authorization {
-            headers.insert(header::AUTHORIZATION, authorization.clone());
+            head.headers.insert(header::AUTHORIZATION, authorization.clone());
         }
-        if let Some(nonce) = message.idempotency_key {
-            let key = HeaderValue::from_str(&nonce.to_string()).expect("it is hexadecimal");
-            headers.insert("idempotency-key", key);
-        }
-        if message.wait > 0 {
-            let wait = HeaderValue::from_str(&format!("wait={}", message.wait));
-            headers.insert("prefer", wait.expect("it is ASCII"));
-        }
-        request
+        (http::Request::from_parts(head, ()), body)
     }
 }
 
@@ -111,14 +100,14 @@ impl Session {
     pub(super) async fn open(
         stream: Box<dyn Stream>,
         base: Base,
-        first: &Message,
+        first: Message,
     ) -> Result<(Self, Response), h2::Error> {
         let mut builder = Builder::new();
         builder.enable_push(false).max_header_list_size(HEAD_BYTES_MAX);
         builder.initial_window_size(WINDOW).initial_connection_window_size(WINDOW);
         let (mut sender, mut connection) = builder.handshake::<_, Bytes>(stream).await?;
         let pings = connection.ping_pong().expect("it is taken once");
-        let (response, _) = sender.send_request(base.request(first), true)?;
+        let (response, _) = sender.send_request(base.complete(first).0, true)?;
         let mut response = pin!(whole(response));
         let first = poll_fn(|context| {
             let ended = Pin::new(&mut connection).poll(context);
@@ -148,8 +137,8 @@ impl Session {
 
     /// Takes a request, which leaves when this is polled next.
     pub(super) fn send(&mut self, request: Request, message: Message) {
-        let head = self.base.request(&message);
-        self.unsent.push_back((request, head, message.body));
+        let (head, body) = self.base.complete(message);
+        self.unsent.push_back((request, head, body));
     }
 
     /// Asks for a sign of life.

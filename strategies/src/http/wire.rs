@@ -4,7 +4,7 @@ use std::{fmt::Write as _, time::Duration};
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
-use http::Method;
+use http::{HeaderValue, Method};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 
@@ -52,77 +52,65 @@ impl Request {
     }
 }
 
-/// What a request sends.
-#[derive(Debug)]
-pub(super) struct Message {
-    pub(super) method: Method,
-    pub(super) path: String,
-    /// Empty without a body.
-    pub(super) body: Bytes,
-    pub(super) idempotency_key: Option<Nonce>,
-    /// How long the response may wait for the grant, in seconds.
-    pub(super) wait: u64,
+/// What a request sends. A connection adds its address and its token.
+pub(super) type Message = http::Request<Bytes>;
+
+/// Asks for the name of the API: whether it is one, and knows the token.
+pub(super) fn describe() -> Message {
+    message(Method::GET, "/v1/", None)
 }
 
-impl Message {
-    fn new(method: Method, path: String, body: Option<String>) -> Self {
-        let body = body.map_or_else(Bytes::new, Bytes::from);
-        Self { method, path, body, idempotency_key: None, wait: 0 }
+/// Requests a lock, or the state of a waiter. The response may wait for the grant: `wait` seconds.
+pub(super) fn claim(
+    nonce: Nonce,
+    key: &str,
+    lease: Duration,
+    process: &Owner,
+    (may_wait, wait): (bool, u64),
+) -> Message {
+    let create = json!({
+        "resource": key,
+        "ttl": lease.as_secs_f64(),
+        // How long the claim keeps its place without a request; 0 if it does not wait.
+        "waiting_ttl": if may_wait { WAITER_TTL.as_secs_f64() } else { 0.0 },
+        "process": process,
+    });
+    let mut message = message(Method::POST, CLAIMS, Some(&create));
+    let mut set = |name, text: String| {
+        let value = HeaderValue::from_str(&text).expect("digits and letters");
+        message.headers_mut().insert(name, value);
+    };
+    set("idempotency-key", at_server(nonce).to_string());
+    if wait > 0 {
+        set("prefer", format!("wait={wait}"));
     }
+    message
+}
 
-    /// Asks for the name of the API: whether it is one, and knows the token.
-    pub(super) fn describe() -> Self {
-        Self::new(Method::GET, "/v1/".into(), None)
-    }
-
-    /// Requests a lock, or the state of a waiter.
-    pub(super) fn claim(
-        nonce: Nonce,
-        key: &str,
-        lease: Duration,
-        process: &Owner,
-        (may_wait, wait): (bool, u64),
-    ) -> Self {
-        let create = json!({
-            "resource": key,
-            "ttl": lease.as_secs_f64(),
-            // How long the claim keeps its place without a request; 0 if it does not wait.
-            "waiting_ttl": if may_wait { WAITER_TTL.as_secs_f64() } else { 0.0 },
-            "process": process,
-        });
-        let message = Self::new(Method::POST, CLAIMS.into(), Some(create.to_string()));
-        Self { idempotency_key: Some(at_server(nonce)), wait, ..message }
-    }
-
-    /// The request of any other command.
-    pub(super) fn of(command: &Command) -> Self {
-        match command {
-            Command::Unlock { nonce, key, token, forced, .. } => {
-                let change = match forced {
-                    Some(note) => json!({ "status": "revoked", "reason": note }),
-                    None if *token == 0 => json!({ "status": "withdrawn" }),
-                    None => json!({ "status": "released" }),
-                };
-                update(*nonce, key, &change)
-            }
-            Command::Extend { nonce, key, lease, .. } => {
-                let ttl = (*lease).max(TTL_MIN).as_secs_f64();
-                update(*nonce, key, &json!({ "ttl": ttl }))
-            }
-            Command::Check { nonce, key, .. } => Self::new(Method::GET, path_of(*nonce, key), None),
-            Command::Inspect { key, .. } => list(&[("resource", key)]),
-            Command::Scan { after, prefix, limit, .. } => {
-                let cursor = after.as_deref().unwrap_or_default();
-                let limit = limit.to_string();
-                list(&[("prefix", prefix), ("cursor", cursor), ("limit", &limit)])
-            }
-            Command::Lock { .. } => unreachable!("a LOCK is a claim"),
+/// The request of any other command.
+pub(super) fn command(command: &Command) -> Message {
+    match command {
+        Command::Unlock { nonce, key, token, forced, .. } => {
+            let change = match forced {
+                Some(note) => json!({ "status": "revoked", "reason": note }),
+                None if *token == 0 => json!({ "status": "withdrawn" }),
+                None => json!({ "status": "released" }),
+            };
+            message(Method::PATCH, &path_of(*nonce, key), Some(&change))
         }
+        Command::Extend { nonce, key, lease, .. } => {
+            let ttl = (*lease).max(TTL_MIN).as_secs_f64();
+            message(Method::PATCH, &path_of(*nonce, key), Some(&json!({ "ttl": ttl })))
+        }
+        Command::Check { nonce, key, .. } => message(Method::GET, &path_of(*nonce, key), None),
+        Command::Inspect { key, .. } => list(&[("resource", key)]),
+        Command::Scan { after, prefix, limit, .. } => {
+            let cursor = after.as_deref().unwrap_or_default();
+            let limit = limit.to_string();
+            list(&[("prefix", prefix), ("cursor", cursor), ("limit", &limit)])
+        }
+        Command::Lock { .. } => unreachable!("a LOCK is a claim"),
     }
-}
-
-fn update(nonce: Nonce, key: &str, change: &Value) -> Message {
-    Message::new(Method::PATCH, path_of(nonce, key), Some(change.to_string()))
 }
 
 /// Asks for active claims.
@@ -132,7 +120,13 @@ fn list(filters: &[(&str, &str)]) -> Message {
         let value = utf8_percent_encode(value, NON_ALPHANUMERIC);
         write!(path, "&{name}={value}").expect("a String takes all");
     }
-    Message::new(Method::GET, path, None)
+    message(Method::GET, &path, None)
+}
+
+fn message(method: Method, path: &str, body: Option<&Value>) -> Message {
+    let body = body.map(|body| body.to_string().into()).unwrap_or_default();
+    let message = http::Request::builder().method(method).uri(path).body(body);
+    message.expect("the path is encoded")
 }
 
 fn path_of(nonce: Nonce, key: &str) -> String {
