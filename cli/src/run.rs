@@ -28,7 +28,7 @@ use self::{
 use crate::{failure::Failure, output::ms, runtime, verbosity::Verbosity};
 
 pub(crate) use self::{
-    address::{Address, PASSWORD_IN_ARGUMENT, in_file},
+    address::{Address, in_file},
     args::{Args, UrlArgs, checked_key},
     command::{STARTER, run_starter},
     watchdog::{WATCHDOG, run_watchdog},

@@ -24,7 +24,7 @@ use crate::{
     duration,
     failure::Failure,
     output::{notice, say},
-    run::{PASSWORD_IN_ARGUMENT, in_file},
+    run::in_file,
     server_url::HTTP,
     verbosity::Verbosity,
 };
@@ -183,7 +183,9 @@ fn url(args: &Args) -> Result<Url, Failure> {
     }
     let url = parse(args.url.as_deref().unwrap_or("local:").trim())?;
     if url.has_password() {
-        notice(PASSWORD_IN_ARGUMENT);
+        notice(
+            "--url contains a password, which every user of this machine can see: give --url-file",
+        );
     }
     Ok(url)
 }

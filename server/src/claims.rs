@@ -152,7 +152,7 @@ impl Claims {
         request: Create,
         key: Option<Nonce>,
     ) -> Result<Arc<Claim>, Problem> {
-        self.sweep();
+        self.sweep_if_due();
         let nonce = key.unwrap_or_else(|| Nonce::given(Nonce::random().as_u128()));
         let id = ClaimId { nonce, key: request.resource.into() };
         let other = || {
@@ -265,14 +265,20 @@ impl Claims {
         }
     }
 
-    /// Ends active claims past their deadline, and forgets old ones.
+    /// Forgets old claims, and sweeps now and then.
+    fn sweep_if_due(&self) {
+        let (now, mut registry) = (self.clock.now(), self.registry());
+        registry.forget_old(now);
+        if registry.sweep_at <= now {
+            drop(registry);
+            self.sweep();
+        }
+    }
+
+    /// Ends active claims past their deadline.
     fn sweep(&self) {
         let now = self.clock.now();
         let mut registry = self.registry();
-        registry.forget_old(now);
-        if registry.sweep_at > now {
-            return;
-        }
         registry.sweep_at = now.after(SWEEP_EVERY);
         let is_over = |claim: &&Arc<Claim>| match claim.phase() {
             Phase::Active(lock) => lock.deadline().is_none_or(|deadline| deadline <= now),

@@ -417,6 +417,18 @@ async fn claim_that_was_withdrawn_before_is_not_made() {
     assert!(!client.set(&claim, "released").await.is(204).headers.contains_key("fencing-token"));
 }
 
+#[tokio::test(start_paused = true)]
+async fn expired_claims_are_listed_at_once() {
+    let client = anonymous();
+    for resource in ["one", "two"] {
+        client.create(json!({ "resource": resource, "ttl": 0.05 })).await.is(201);
+        sleep(0.1).await;
+    }
+    let found = client.get("/v1/claims/?limit=1&offset=1").await.is(200).body;
+    assert_eq!((&found[0]["resource"], &found[0]["status"]), (&json!("two"), &json!("expired")));
+    assert_eq!(found.as_array().map(Vec::len), Some(1));
+}
+
 /// The LOCK of the claim leaves after the withdrawal, which has found none.
 #[tokio::test(start_paused = true)]
 async fn claim_that_is_withdrawn_as_it_is_made_holds_nothing() {

@@ -262,6 +262,16 @@ async fn withdrawal_at_the_server_that_has_missed_the_client_frees_the_place() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn claim_that_another_server_withdrew_ends() {
+    let moved = Moved::new().await;
+    let [a, c] = [0, 2].map(|place| &moved.nodes[place].client);
+    c.set(&moved.claim, "withdrawn").await.refused(404, "no-claim");
+    c.set(&moved.holder, "released").await.is(204);
+    a.activate(&moved.claim, 2).await.refused(400, "invalid-status");
+    c.claim("k").await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn former_server_serves_what_another_has_granted() {
     let moved = Moved::new().await;
     let [a, b, c] = [0, 1, 2].map(|place| &moved.nodes[place].client);

@@ -40,7 +40,7 @@ impl Source {
     }
 }
 
-pub(crate) const PASSWORD_IN_ARGUMENT: &str = "--url contains a password, which every user of this machine \
+const PASSWORD_IN_ARGUMENT: &str = "--url contains a password, which every user of this machine \
                                     can see: set GAGGLE_URL, or give --url-file";
 
 impl Address {

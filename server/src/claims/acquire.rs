@@ -140,9 +140,10 @@ impl Problem {
     /// Why nothing is granted, although the key is free.
     pub(crate) fn not_granting(claims: &Claims) -> Self {
         match claims.mutex.group_status() {
-            Some(status) if status.leader.is_none() => {
-                Self::unavailable("no-quorum", "the group has no leader: a majority is missing")
-            }
+            Some(status) if status.leader.is_none() => Self::unavailable(
+                "no-quorum",
+                "the group has no leader: it begins with all members, and then needs a majority",
+            ),
             Some(_) => {
                 let max_ttl = humantime::format_duration(claims.options.max_ttl);
                 let message = format!(

@@ -250,6 +250,16 @@ impl Claim {
         history.iter().find(|(known, _)| *known == status).map(|(_, stamp)| *stamp)
     }
 
+    /// When the claim was made.
+    pub(crate) fn created(&self) -> Instant {
+        self.state().history[0].1.at
+    }
+
+    /// When the claim got its present status.
+    pub(crate) fn changed_at(&self) -> Instant {
+        self.state().history.last().expect("it has a first").1.at
+    }
+
     /// The claim as JSON, without its URL.
     pub(crate) fn to_json(&self, now: Instant) -> Value {
         let state = self.state();

@@ -1,6 +1,6 @@
 //! What a client asks of its claim: to be active, to last longer, and to end.
 
-use std::{sync::Arc, time::Duration};
+use std::{mem, sync::Arc, time::Duration};
 
 use axum::http::StatusCode;
 use gaggle::{
@@ -11,7 +11,7 @@ use super::{Claim, Claims, LOOK_EVERY, Phase, Status, find::rest_of};
 use crate::{access::Caller, owner::cut, problem::Problem};
 
 /// How long the grant of a free key may take.
-const GRANT_TIMEOUT: Duration = Duration::from_secs(1);
+const GRANT_TIMEOUT: Duration = Duration::from_millis(500);
 /// After this much of a long wait the granting side is asked whether it serves.
 const FIRST_LOOK: Duration = Duration::from_millis(250);
 
@@ -32,7 +32,8 @@ impl Claims {
     ) -> Result<Standing, Problem> {
         let _poll = claim.poll(&*self.clock);
         let began = self.clock.now();
-        let (until, give_up_at) = (began.after(wait), began.after(wait.max(GRANT_TIMEOUT)));
+        let (until, give_up_at) = (began.after(wait), began.after(GRANT_TIMEOUT));
+        let mut has_repeated = false;
         let mut look_at = began.after(wait.min(FIRST_LOOK));
         loop {
             let changed = claim.changed.notified();
@@ -72,6 +73,8 @@ impl Claims {
                 }
                 // The grant is under way, or went to the server that the client asked before.
                 Some(_) => claim.repeat.notify_one(),
+                // Another server may have withdrawn the claim, which the LOCK finds out.
+                None if !mem::replace(&mut has_repeated, true) => claim.repeat.notify_one(),
                 None => {}
             }
             if now >= give_up_at {

@@ -31,7 +31,6 @@ impl Claims {
     ) -> Result<(Vec<Value>, Option<Cursor>), Problem> {
         self.sweep();
         let now = self.clock.now();
-        let own: BTreeMap<Nonce, Arc<Claim>> = self.registry().claims.clone();
         let (mut claims, mut next) = (BTreeMap::<Nonce, Value>::new(), None);
         if filters.status.is_none_or(|status| status == Status::Active) {
             let (entries, rest) = self.held(filters).await?;
@@ -40,7 +39,7 @@ impl Claims {
                 if caller.may_see(token_of(&holder.owner)) {
                     let id = ClaimId { nonce: holder.nonce, key };
                     // This server has more data of a claim that it made.
-                    let known = own.get(&id.nonce).filter(|it| it.status() == Status::Active);
+                    let known = self.known(id.nonce).filter(|it| it.status() == Status::Active);
                     let mut claim = match known {
                         Some(known) => known.to_json(now),
                         None => self.of_holder(&id, &holder).to_json(now),
@@ -52,21 +51,39 @@ impl Claims {
                 }
             }
         }
+        let mut own = Vec::new();
         if filters.cursor.is_none() {
-            // The granting side has the active ones.
-            let is_listed = |it: &Claim| it.status() != Status::Active && caller.may_see(&it.owner);
-            for (nonce, claim) in own.iter().filter(|(_, claim)| is_listed(claim)) {
-                claims.entry(*nonce).or_insert_with(|| claim.to_json(now));
-            }
+            own = self.inactive(caller, filters);
+            own.retain(|claim| !claims.contains_key(&claim.id.nonce));
         }
-        let mut claims: Vec<Value> =
-            claims.into_values().filter(|claim| filters.admits(claim)).collect();
+        claims.retain(|_, claim| filters.admits(claim));
+        let mut claims: Vec<Value> = claims.into_values().collect();
         if filters.cursor.is_some() {
             return Ok((claims, next));
         }
+        // A server may have many, of which the page needs few.
+        let own = own.iter().map(|claim| claim.to_json(now)).filter(|claim| filters.admits(claim));
+        claims.extend(own.take(filters.offset.saturating_add(filters.limit)));
         let created = |claim: &Value| claim["created"].as_f64().unwrap_or_default();
         claims.sort_by(|a, b| created(a).total_cmp(&created(b)));
         Ok((claims.into_iter().skip(filters.offset).take(filters.limit).collect(), None))
+    }
+
+    /// The claims of this server that are not active, the oldest first: the granting side has the
+    /// active ones. Only the filters that need no JSON are applied.
+    fn inactive(&self, caller: &Caller, filters: &Filters) -> Vec<Arc<Claim>> {
+        let is_listed = |claim: &&Arc<Claim>| {
+            let (key, status) = (&*claim.id.key, claim.status());
+            status != Status::Active
+                && filters.status.is_none_or(|wanted| wanted == status)
+                && filters.resource.as_deref().is_none_or(|wanted| wanted == key)
+                && key.starts_with(&filters.prefix)
+                && caller.may_see(&claim.owner)
+        };
+        let mut found: Vec<_> =
+            self.registry().claims.values().filter(is_listed).cloned().collect();
+        found.sort_by_cached_key(|claim| claim.created());
+        found
     }
 
     /// The keys that are held, or a page of them.

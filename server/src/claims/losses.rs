@@ -29,7 +29,9 @@ impl Claims {
     pub(crate) fn losses(&self, caller: &Caller, active: &BTreeSet<Nonce>) -> Vec<Value> {
         self.sweep();
         let now = self.clock.now();
-        let losses = self.registry().losses.clone();
+        let mut losses = Vec::from(self.registry().losses.clone());
+        // An expiry is noticed later than a revocation.
+        losses.sort_by_cached_key(|claim| claim.changed_at());
         let is_shown =
             |claim: &&Arc<Claim>| caller.may_see(&claim.owner) && !active.contains(&claim.id.nonce);
         losses.iter().rev().filter(is_shown).map(|claim| claim.to_json(now)).collect()

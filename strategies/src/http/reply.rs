@@ -202,7 +202,7 @@ pub(super) fn described(address: &str, response: &Response) -> Result<(), Cause>
 fn no_token(address: &str, message: &str) -> Cause {
     let text = format!(
         "the server at {address} refused the token: {message}; give it by token_file, or as the \
-         password in the URL, as http://:TOKEN@{address}"
+         password in the URL"
     );
     Cause::new(UnavailableKind::Misconfigured, text)
 }
