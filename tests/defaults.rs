@@ -81,7 +81,7 @@ const TEXTS: &[(&str, &[&str])] = &[
     ),
     ("docs/coming-from.md", &["waits {MAX_WAIT}, holds {LEASE}"]),
     ("docs/fencing-tokens.md", &["Its lease of {LEASE} ends"]),
-    ("docs/http-api.md", &["grants nothing for `--max-ttl`, {SERVED_TTL} by default"]),
+    ("docs/serving.md", &["grants nothing for `--max-ttl`, {SERVED_TTL} by default"]),
     ("docs/operations.md", &["is shorter than the lease ({LEASE})"]),
     ("docs/recipes.md", &["timeouts ({REQUEST_TIMEOUT} each)"]),
     ("docs/scheduled-jobs.md", &["| `--max-wait` | {MAX_WAIT}; {REQUEST_TIMEOUT} with `--try`"]),

@@ -58,7 +58,7 @@ use crate::{
 /// # Limits and failure modes
 ///
 /// A holder is not notified when another process ends its lock: its next extend finds out, or its
-/// local deadline passes. `docs/http-api.md` has the limits of a server.
+/// local deadline passes. `docs/serving.md` has the limits of a server.
 #[derive(Debug)]
 pub struct Http {
     client: Client<Backend>,
