@@ -84,7 +84,13 @@ const TEXTS: &[(&str, &[&str])] = &[
     ("docs/serving.md", &["grants nothing for `--max-ttl`, {SERVED_TTL} by default"]),
     ("docs/operations.md", &["is shorter than the lease ({LEASE})"]),
     ("docs/recipes.md", &["timeouts ({REQUEST_TIMEOUT} each)"]),
-    ("docs/scheduled-jobs.md", &["| `--max-wait` | {MAX_WAIT}; {REQUEST_TIMEOUT} with `--try`"]),
+    (
+        "docs/scheduled-jobs.md",
+        &[
+            "a group grants {SERVED_TTL} by default",
+            "| `--max-wait` | {MAX_WAIT}; {REQUEST_TIMEOUT} with `--try`",
+        ],
+    ),
     ("cli/src/run/args.rs", &["[default: [MAX_WAIT]; [REQUEST_TIMEOUT] with --try]"]),
 ];
 
