@@ -40,7 +40,7 @@ impl Locker {
     ///
     /// # Errors
     ///
-    /// As [`KeyedMutex::lock`]: `TimedOut` and `Held` name the key that was not locked.
+    /// As [`KeyedMutex::lock`](crate::KeyedMutex::lock): `TimedOut` and `Held` name the key that was not locked.
     /// [`Error::InvalidOptions`] naming `keys` if one is given twice. The others are unlocked.
     /// [`Error::NotHolder`] and [`Error::Expired`] if one was lost while the others were awaited.
     ///
@@ -76,7 +76,7 @@ impl Locker {
     ///
     /// # Errors, cancel safety
     ///
-    /// As [`KeyedMutex::unlock_all`].
+    /// As [`KeyedMutex::unlock_all`](crate::KeyedMutex::unlock_all).
     pub async fn unlock_all(&self, prefix: &str) -> Result<(), Error> {
         self.mutex.unlock_all(prefix).await
     }
@@ -101,7 +101,7 @@ impl Locker {
     /// # Errors
     ///
     /// [`Error::TimedOut`] with the holder, [`Error::InvalidOptions`] for a `max_wait` above 24 h,
-    /// and those of [`KeyedMutex::inspect`]: it may be called again.
+    /// and those of [`KeyedMutex::inspect`](crate::KeyedMutex::inspect): it may be called again.
     ///
     /// # Cancel safety
     ///
@@ -158,7 +158,7 @@ impl Locker {
     ///
     /// # Errors, cancel safety
     ///
-    /// As [`KeyedMutex::ready`].
+    /// As [`KeyedMutex::ready`](crate::KeyedMutex::ready).
     pub async fn ready(&self) -> Result<(), Error> {
         self.mutex.ready().await
     }
