@@ -40,7 +40,8 @@ impl Locker {
     ///
     /// # Errors
     ///
-    /// As [`KeyedMutex::lock`](crate::KeyedMutex::lock): `TimedOut` and `Held` name the key that was not locked.
+    /// As [`KeyedMutex::lock`](crate::KeyedMutex::lock): `TimedOut` and `Held` name the key that was
+    /// not locked.
     /// [`Error::InvalidOptions`] naming `keys` if one is given twice. The others are unlocked.
     /// [`Error::NotHolder`] and [`Error::Expired`] if one was lost while the others were awaited.
     ///
