@@ -255,9 +255,8 @@ impl Claims {
         }
     }
 
-    /// Ends a waiting claim without the word of its client, which may wait or hold the lock by
-    /// another server. Then this server has not made the claim, and whoever names it again asks the
-    /// granting side.
+    /// Ends a waiting claim that its client has not ended. The client may wait or hold the lock at
+    /// another server, so that this one forgets the claim: a later request asks the granting side.
     fn drop_waiting(&self, claim: &Arc<Claim>, status: Status) {
         self.end(claim, status);
         if self.is_shared {
@@ -265,7 +264,7 @@ impl Claims {
         }
     }
 
-    /// Forgets old claims, and sweeps now and then.
+    /// Forgets old claims, and sweeps after [`SWEEP_EVERY`].
     fn sweep_if_due(&self) {
         let (now, mut registry) = (self.clock.now(), self.registry());
         registry.forget_old(now);

@@ -227,7 +227,7 @@ impl Moved {
         self.nodes[place].client.send("POST", "/v1/claims/", &self.key, self.body.clone()).await
     }
 
-    /// Its client asks `b` alone, until `a` has missed it.
+    /// The client polls `b` alone, until `a` has missed it.
     async fn miss(&self) {
         let [a, b, c] = [0, 1, 2].map(|place| &self.nodes[place].client);
         for _ in 0..5 {

@@ -160,7 +160,7 @@ impl Round<'_> {
         apart::handoff(self.settings, self.data, apart::POSTGRES, &server.url)
     }
 
-    /// As many clients as of etcd, at the nodes in turn.
+    /// Connects as many clients as to etcd, to the nodes in turn.
     async fn on_http(&mut self) -> Result<(), BoxError> {
         let members = member_urls("gaggle", NODES, Over::Tcp);
         let server = Serve::start(&self.settings.gaggle, &members).await?;

@@ -72,7 +72,7 @@ pub(super) enum Event {
     Unwatched,
     /// The command ended, under its lock.
     Ended { code: u8 },
-    /// The command ran or was to run without its lock.
+    /// The command ran, or would have run, without its lock.
     Lost {
         cause: Option<Cause>,
         /// Who force-unlocked the key, and why.

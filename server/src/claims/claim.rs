@@ -87,7 +87,7 @@ struct State {
     polls: usize,
     /// When a waiting claim without a request ends.
     poll_by: Instant,
-    /// The final status that a request of unknown outcome was to set.
+    /// The final status that a request of unknown outcome asked for.
     attempted: Option<Status>,
     /// Why the claim could not be made.
     refusal: Option<Problem>,

@@ -73,7 +73,7 @@ impl Claims {
                 }
                 // The grant is under way, or went to the server that the client asked before.
                 Some(_) => claim.repeat.notify_one(),
-                // Another server may have withdrawn the claim, which the LOCK finds out.
+                // Another server may have withdrawn the claim, which the reply to the LOCK shows.
                 None if !mem::replace(&mut has_repeated, true) => claim.repeat.notify_one(),
                 None => {}
             }
@@ -109,8 +109,8 @@ impl Claims {
         Ok(holder)
     }
 
-    /// As [`validate`](Self::validate), for the client of the claim: it learns how long the claim
-    /// lasts.
+    /// Validates a claim for its client, and finds the end of a lease that another server has
+    /// extended.
     async fn check_active(&self, claim: &Arc<Claim>, lock: &Lock) -> Result<(), Problem> {
         let Some(holder) = self.validate(claim).await? else { return Ok(()) };
         if lock.deadline().is_some_and(|deadline| deadline > self.clock.now()) {

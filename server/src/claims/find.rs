@@ -16,10 +16,10 @@ use crate::{
     problem::Problem,
 };
 
-/// Where a claim was found.
+/// The server at which a claim was found.
 enum Place {
     Here(Arc<Claim>),
-    /// It is active by another server; and what this one knew of it.
+    /// The claim is active at another server; and what this one knew of it.
     Elsewhere(Option<Arc<Claim>>, Inspection),
 }
 

@@ -58,7 +58,7 @@ impl Node {
         Self { service, ended: CancellationToken::new(), channel, member }
     }
 
-    /// The process ends from one moment to the next.
+    /// Ends the process without any clean-up.
     pub(super) fn kill(self) {
         self.channel.end();
         self.ended.cancel();

@@ -178,7 +178,7 @@ impl Process {
         Self { number, strategy, ended, driver, users }
     }
 
-    /// The process ends from one moment to the next.
+    /// Ends the process without any clean-up.
     fn kill(&self, shared: &Shared) {
         self.users.iter().for_each(JoinHandle::abort);
         self.driver.abort();

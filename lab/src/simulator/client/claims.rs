@@ -17,7 +17,7 @@ pub(in crate::simulator) struct Claim {
     op: Op,
     key: Arc<str>,
     lease: Duration,
-    /// Its caller leaves for another process during the present call.
+    /// The caller leaves for another process during the present call.
     leaves: bool,
     /// How often the granting side had lost its memory when the claim began. Its nonce is
     /// forgotten with it.
@@ -79,7 +79,7 @@ impl Client {
         }
         let wait = match max_wait {
             MaxWait::AtMost(wait) => wait,
-            // Without an end, the call could wait for a grant that goes to another process.
+            // A call without an end could wait for a grant that goes to another process.
             MaxWait::Forever => Duration::from_millis(self.work.wait_ms_max),
         };
         let Claim { op, key, lease, .. } = claim.clone();
