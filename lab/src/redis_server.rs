@@ -14,7 +14,7 @@ mod lua;
 mod resp;
 mod simulated;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, slice};
 
 use self::lua::Scripts;
 pub use self::simulated::SimulatedRedis;
@@ -49,20 +49,21 @@ pub(crate) struct Executed {
     /// Publications, as the bytes of pushes, and the connections that subscribed to them. They
     /// leave before the reply.
     pub(crate) pushes: Vec<(ConnectionId, Vec<u8>)>,
-    /// The script of a lock that it ran, if it ran one.
-    pub(crate) run: Option<Run>,
+    /// The requests of the script that it ran, if it ran one, and the keys after each.
+    pub(crate) runs: Vec<(Run, KeySpace)>,
     /// Whether it was a `WAIT`.
     pub(crate) waits: bool,
 }
 
-/// A run of a script.
+/// A request of a list that a script ran.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) verb: Verb,
     pub(crate) keys: Vec<Vec<u8>>,
+    /// The options, and what the list has for this request.
     pub(crate) args: Vec<Vec<u8>>,
     /// An error is a refusal of a command inside the script.
-    pub(crate) reply: Result<Reply, String>,
+    pub(crate) reply: Result<String, String>,
 }
 
 impl Server {
@@ -141,7 +142,7 @@ impl Server {
         let connection = self.connections.get_mut(&id)?;
         let request = resp::take_request(&mut connection.input)?;
         let words: Vec<&[u8]> = request.iter().map(Vec::as_slice).collect();
-        let (mut pushes, mut run) = (Vec::new(), None);
+        let (mut pushes, mut runs) = (Vec::new(), Vec::new());
         let reply = match words[..] {
             [b"HELLO", ..] => b"%1\r\n$5\r\nproto\r\n:3\r\n".to_vec(),
             [b"SELECT", ..] => resp::encoded(&Reply::Done),
@@ -171,12 +172,12 @@ impl Server {
                 resp::encoded(&Reply::Text(hash.into()))
             }
             [b"EVALSHA", hash, ..] => match self.scripts.known(hash) {
-                Some(verb) => self.run(now_us, verb, &request, &mut pushes, &mut run),
+                Some(verb) => self.run(now_us, verb, &request, &mut pushes, &mut runs),
                 None => resp::error("NOSCRIPT No matching script."),
             },
             _ => panic!("no client of ours sends {:?}", String::from_utf8_lossy(words[0])),
         };
-        Some(Executed { reply, pushes, run, waits: words[0] == b"WAIT" })
+        Some(Executed { reply, pushes, runs, waits: words[0] == b"WAIT" })
     }
 
     fn run(
@@ -185,23 +186,29 @@ impl Server {
         verb: Verb,
         request: &[Vec<u8>],
         pushes: &mut Vec<(ConnectionId, Vec<u8>)>,
-        run: &mut Option<Run>,
+        runs: &mut Vec<(Run, KeySpace)>,
     ) -> Vec<u8> {
         let count = std::str::from_utf8(&request[2]).expect("a number").parse::<usize>();
         let (keys, args) = request[3..].split_at(count.expect("a number"));
         self.scripts.keys().now_us = now_us;
-        let (result, published) = self.scripts.run(verb, keys, args);
+        let (reply, steps, published) = self.scripts.run(verb, keys, args);
         for (topic, payload) in published {
             pushes.append(&mut self.pushes(&topic, &payload));
         }
-        let reply = match &result {
-            Ok(reply) => resp::encoded(reply),
-            Err(error) => resp::error(error),
-        };
-        if verb != Verb::Mark {
-            *run = Some(Run { verb, keys: keys.to_vec(), args: args.to_vec(), reply: result });
+        if let Reply::Text(text) = &reply {
+            let text = std::str::from_utf8(text).expect("a client of ours sends no other bytes");
+            let (settings, args) = args.split_first().expect("a script has options");
+            let stride = args.len() / steps.len();
+            for (at, (result, after)) in text.split('\n').zip(steps).enumerate() {
+                let args = [slice::from_ref(settings), &args[stride * at..][..stride]].concat();
+                let reply = match result.strip_prefix('-') {
+                    Some(error) => Err(error.to_owned()),
+                    None => Ok(result.to_owned()),
+                };
+                runs.push((Run { verb, keys: keys[6 * at..][..6].to_vec(), args, reply }, after));
+            }
         }
-        reply
+        resp::encoded(&reply)
     }
 
     fn pushes(&self, topic: &[u8], payload: &[u8]) -> Vec<(ConnectionId, Vec<u8>)> {

@@ -14,44 +14,31 @@ use redis::{
     AsyncConnectionConfig, ProtocolVersion, RedisConnectionInfo, Value, aio::MultiplexedConnection,
 };
 
-/// A step on both servers. A nonce has one process, one key, one lease and one wait.
+/// A step on both servers: a list of requests of one verb. A nonce has one key, one lease and one
+/// wait.
 #[derive(Clone, Debug)]
 enum Step {
-    Lock {
-        nonce: u8,
-        /// The last argument but one.
-        copies: &'static str,
-    },
-    Unlock {
-        nonce: u8,
-        copies: bool,
-    },
-    Extend {
-        nonce: u8,
-        ms: u32,
-    },
-    Poll {
-        nonce: u8,
-    },
-    Inspect {
-        nonce: u8,
-    },
+    /// With the last argument but one.
+    Lock(Vec<(u8, &'static str)>),
+    Unlock(Vec<(u8, bool)>),
+    Extend(Vec<(u8, u32)>),
+    Poll(Vec<u8>),
+    Inspect(Vec<u8>),
     /// The lease of a key ends.
-    Expire {
-        nonce: u8,
-    },
+    Expire(u8),
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let (nonce, copies) = (0..12_u8, any::<bool>());
-    let of_lock = prop_oneof![Just("-"), Just("c"), Just("g")];
+    let nonce = || 0..12_u8;
+    let copies = prop_oneof![Just("-"), Just("c"), Just("g")];
+    let length = || 1..6_usize;
     prop_oneof![
-        6 => (nonce.clone(), of_lock).prop_map(|(nonce, copies)| Step::Lock { nonce, copies }),
-        4 => (nonce.clone(), copies).prop_map(|(nonce, copies)| Step::Unlock { nonce, copies }),
-        1 => (nonce.clone(), 3..12_u32).prop_map(|(nonce, tens)| Step::Extend { nonce, ms: tens * 10_000 }),
-        1 => nonce.clone().prop_map(|nonce| Step::Poll { nonce }),
-        1 => nonce.clone().prop_map(|nonce| Step::Inspect { nonce }),
-        1 => nonce.prop_map(|nonce| Step::Expire { nonce }),
+        6 => prop::collection::vec((nonce(), copies), length()).prop_map(Step::Lock),
+        4 => prop::collection::vec((nonce(), any::<bool>()), length()).prop_map(Step::Unlock),
+        1 => prop::collection::vec((nonce(), 3..12_u32), length()).prop_map(Step::Extend),
+        1 => prop::collection::vec(nonce(), length()).prop_map(Step::Poll),
+        1 => prop::collection::vec(nonce(), length()).prop_map(Step::Inspect),
+        1 => nonce().prop_map(Step::Expire),
     ]
 }
 
@@ -65,54 +52,71 @@ fn names(nonce: u8) -> [String; 6] {
 /// Runs a step; the reply as words, times and remaining milliseconds left out.
 async fn run(connection: &mut MultiplexedConnection, step: &Step) -> Vec<String> {
     let hex = |nonce: u8| format!("{nonce:032x}");
-    let flag = |copies: bool| if copies { "c" } else { "-" }.to_owned();
-    let never = || "9000000000000000".to_owned();
-    let owner = || "1 host -".to_owned();
-    let (verb, nonce, arguments) = match *step {
-        Step::Lock { nonce, copies } => {
-            let wait = ["0", "-1", "90000"][usize::from(nonce / 4)];
-            let lease = (60_000 + 10_000 * u32::from(nonce)).to_string();
-            let arguments = [never(), hex(nonce), lease, wait.into(), copies.into(), owner()];
-            ("lock", nonce, arguments.to_vec())
+    let mut list = Vec::new();
+    let verb = match step {
+        Step::Lock(requests) => {
+            for &(nonce, copies) in requests {
+                let wait = ["0", "-1", "90000"][usize::from(nonce / 4)];
+                let lease = (60_000 + 10_000 * u32::from(nonce)).to_string();
+                let (never, owner) = ("9000000000000000".to_owned(), "1 host -".to_owned());
+                let arguments = [never, hex(nonce), lease, wait.into(), copies.into(), owner];
+                list.push((nonce, arguments.to_vec()));
+            }
+            "lock"
         }
-        Step::Unlock { nonce, copies } => {
-            let token = token(&call(connection, "inspect", nonce, Vec::new()).await);
-            ("unlock", nonce, vec![hex(nonce), flag(copies), token])
+        Step::Unlock(requests) => {
+            for &(nonce, copies) in requests {
+                let copies = if copies { "c" } else { "-" }.to_owned();
+                let token = token(connection, nonce).await;
+                list.push((nonce, vec![hex(nonce), token, copies]));
+            }
+            "unlock"
         }
-        Step::Extend { nonce, ms } => {
-            let token = token(&call(connection, "inspect", nonce, Vec::new()).await);
-            ("extend", nonce, vec![hex(nonce), ms.to_string(), token])
+        Step::Extend(requests) => {
+            for &(nonce, tens) in requests {
+                let ms = (10_000 * tens).to_string();
+                list.push((nonce, vec![hex(nonce), ms, token(connection, nonce).await]));
+            }
+            "extend"
         }
-        Step::Poll { nonce } => ("poll", nonce, vec![hex(nonce)]),
-        Step::Inspect { nonce } => ("inspect", nonce, Vec::new()),
-        Step::Expire { nonce } => {
+        Step::Poll(nonces) => {
+            list.extend(nonces.iter().map(|&nonce| (nonce, vec![hex(nonce)])));
+            "poll"
+        }
+        Step::Inspect(nonces) => {
+            list.extend(nonces.iter().map(|&nonce| (nonce, Vec::new())));
+            "inspect"
+        }
+        Step::Expire(nonce) => {
             let mut del = redis::cmd("DEL");
-            let value: Value = del.arg(&names(nonce)[2]).query_async(connection).await.unwrap();
+            let value: Value = del.arg(&names(*nonce)[2]).query_async(connection).await.unwrap();
             return words(&value);
         }
     };
-    words(&call(connection, verb, nonce, arguments).await)
+    words(&call(connection, verb, &list).await)
 }
 
 async fn call(
     connection: &mut MultiplexedConnection,
     verb: &str,
-    nonce: u8,
-    arguments: Vec<String>,
+    list: &[(u8, Vec<String>)],
 ) -> Value {
     let (_, text) = scripts().into_iter().find(|(name, _)| *name == verb).unwrap();
     let mut cmd = redis::cmd("EVALSHA");
-    cmd.arg(redis::Script::new(text).get_hash()).arg(6).arg(&names(nonce));
+    cmd.arg(redis::Script::new(text).get_hash()).arg(6 * list.len());
+    list.iter().for_each(|(nonce, _)| _ = cmd.arg(&names(*nonce)));
     // A queue of three, and no silence.
-    cmd.arg(format!("{:032x}", nonce % 3)).arg("10000 100000000 3 100 ns:p:");
-    cmd.arg(arguments).query_async(connection).await.unwrap()
+    cmd.arg(format!("{:032x} 10000 100000000 3 100 ns:p:", list[0].0 % 3));
+    list.iter().for_each(|(_, arguments)| _ = cmd.arg(arguments));
+    cmd.query_async(connection).await.unwrap()
 }
 
 /// The holder's token, as an INSPECT finds it.
-fn token(inspected: &Value) -> String {
-    let Value::Array(parts) = inspected else { return "0".into() };
-    let Value::BulkString(held) = &parts[0] else { panic!("{inspected:?}") };
-    String::from_utf8_lossy(held).split(' ').nth(3).unwrap().to_owned()
+async fn token(connection: &mut MultiplexedConnection, nonce: u8) -> String {
+    let reply = call(connection, "inspect", &[(nonce, Vec::new())]).await;
+    let reply: String = redis::from_redis_value(reply).unwrap();
+    let held = reply.lines().next().unwrap();
+    held.split(' ').nth(2).unwrap_or("0").to_owned()
 }
 
 fn words(value: &Value) -> Vec<String> {
@@ -122,7 +126,7 @@ fn words(value: &Value) -> Vec<String> {
             std::iter::once("[".into()).chain(inner).chain(std::iter::once("]".into())).collect()
         }
         Value::BulkString(bytes) => {
-            String::from_utf8(bytes.clone()).unwrap().split([' ', '\n']).map(plain).collect()
+            String::from_utf8(bytes.clone()).unwrap().split([' ', ',', '\n']).map(plain).collect()
         }
         Value::Int(number) => vec![plain(&number.to_string())],
         other => vec![format!("{other:?}")],

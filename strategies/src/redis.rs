@@ -1,12 +1,12 @@
 //! The Redis strategy: the lock table is a few keys in one Redis, and each verb one script. For
 //! drivers; may change in 0.x.
 //!
-//! - `settle.lua` and one file per verb: the scripts. `script`, `keys`: their texts, and the names
-//!   of keys.
-//! - `backend`: the granting side of the client core: commands in, events out. `request`: the only
-//!   place that knows the argument order. `protocol`: the only place that reads replies and
-//!   publications. `waiters`: the waiters of this process, and its signs of life. `replicas`:
-//!   grants that are not reported before enough replicas have them.
+//! - `settle.lua` and one file per verb: the scripts, each of which takes a list of requests.
+//!   `script`, `keys`: their texts, and the names of keys.
+//! - `backend`: the granting side of the client core: commands in, events out. `lists`: the requests
+//!   of a turn, by their scripts. `request`: the only place that encodes a list. `protocol`: the only
+//!   place that reads replies and publications. `waiters`: the waiters of this process, and its
+//!   signs of life. `replicas`: grants that are not reported before enough replicas have them.
 //! - `connect`: one connection for requests and publications, opened again when it breaks.
 //!
 //! **One lock:** the core submits a LOCK, which is sent at the end of the turn. If the key is free,
@@ -18,6 +18,7 @@ mod backend;
 mod connect;
 mod error;
 mod keys;
+mod lists;
 mod options;
 mod protocol;
 mod replicas;
@@ -113,8 +114,7 @@ pub struct Redis {
 /// `poll`, `inspect` and `mark`.
 #[must_use]
 pub fn scripts() -> [(&'static str, &'static str); 6] {
-    let names = ["lock", "unlock", "extend", "poll", "inspect", "mark"];
-    std::array::from_fn(|at| (names[at], script::all()[at].text()))
+    script::all().each_ref().map(|script| (script.name, script.text.as_str()))
 }
 
 impl Redis {

@@ -9,6 +9,7 @@ pub(crate) enum Reply {
     Int(i64),
     Text(Vec<u8>),
     List(Vec<Self>),
+    Error(String),
     Done,
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use mlua::{Function, Lua, MultiValue, Table, Value, Variadic};
+use mlua::{Function, Lua, MultiValue, Value, Variadic};
 
 use super::keyspace::{KeySpace, Publication, Reply};
 
@@ -23,6 +23,24 @@ const VERBS: [Verb; 6] =
 /// What a server whose memory is full replies to a command that needs more.
 const FULL: &str = "OOM command not allowed when used memory > 'maxmemory'.";
 
+/// Errors of commands are tables, whose text `pcall` returns, as in Redis. A script runs each request
+/// of its list by one `pcall`. Any other error is a bug of the script, which ends it.
+const FUNCTIONS: &str = "
+    local step, command, catch = redis.step, redis.pcall, pcall
+    function redis.call(...)
+        local reply = command(...)
+        return type(reply) == 'table' and reply.err and error(reply) or reply
+    end
+    function pcall(...)
+        local done, result = catch(...)
+        step()
+        if done then
+            return true, result
+        end
+        return false, type(result) == 'table' and result.err or error(result, 0)
+    end
+";
+
 /// The interpreter, the scripts that it knows, and the data that they work on.
 pub(super) struct Scripts {
     /// Kept, because the functions live in it.
@@ -40,7 +58,8 @@ struct Data {
     full: bool,
     /// Whether the script that runs has written.
     wrote: bool,
-    refused: bool,
+    /// The keys after each request of its list.
+    steps: Vec<KeySpace>,
 }
 
 impl Data {
@@ -48,7 +67,6 @@ impl Data {
     fn call(&mut self, command: &str, args: &[Vec<u8>]) -> Result<Reply, &'static str> {
         let adds = matches!(command, "SET" | "ZADD" | "HSET");
         if adds && self.full && !self.wrote {
-            self.refused = true;
             return Err(FULL);
         }
         let removes = matches!(command, "DEL" | "HDEL" | "PEXPIRE" | "PEXPIREAT" | "ZPOPMIN");
@@ -62,26 +80,25 @@ impl Scripts {
     pub(super) fn new() -> Self {
         let (lua, data) = (Lua::new(), Arc::new(Mutex::new(Data::default())));
         let redis = lua.create_table().expect("memory for a table");
-        for (name, catches) in [("call", false), ("pcall", true)] {
-            let data = data.clone();
-            let call = lua.create_function(move |lua, mut args: Variadic<Value>| {
-                let command = argument(&args.remove(0));
-                let command = std::str::from_utf8(&command).expect("a command's name");
-                let args: Vec<_> = args.iter().map(argument).collect();
-                let reply = hold(&data).call(command, &args);
-                match reply {
-                    Ok(reply) => to_lua(lua, reply),
-                    Err(error) if catches => {
-                        let table = lua.create_table()?;
-                        table.set("err", error)?;
-                        Ok(Value::Table(table))
-                    }
-                    Err(error) => Err(mlua::Error::runtime(error)),
-                }
-            });
-            redis.set(name, call.expect("memory for a function")).expect("a table takes it");
-        }
+        let calls = data.clone();
+        let call = lua.create_function(move |lua, mut args: Variadic<Value>| {
+            let command = argument(&args.remove(0));
+            let command = std::str::from_utf8(&command).expect("a command's name");
+            let args: Vec<_> = args.iter().map(argument).collect();
+            let reply = hold(&calls).call(command, &args);
+            to_lua(lua, reply.unwrap_or_else(|error| Reply::Error(error.to_owned())))
+        });
+        redis.set("pcall", call.expect("memory for a function")).expect("a table takes it");
+        let steps = data.clone();
+        let step = lua.create_function(move |_, ()| {
+            let mut data = hold(&steps);
+            let keys = data.keys.clone();
+            data.steps.push(keys);
+            Ok(())
+        });
+        redis.set("step", step.expect("memory for a function")).expect("a table takes it");
         lua.globals().set("redis", redis).expect("a table takes it");
+        lua.load(FUNCTIONS).exec().expect("it compiles");
         let compile = |(name, text): (&str, &str)| {
             lua.load(text).set_name(name).into_function().expect("a script that ships compiles")
         };
@@ -117,13 +134,14 @@ impl Scripts {
         self.known[at].then_some(VERBS[at])
     }
 
-    /// Runs a script. Returns its reply, or the refusal that ended it, and what it published.
+    /// Runs a script. Returns its reply, the keys after each request of its list, and what it
+    /// published.
     pub(super) fn run(
         &self,
         verb: Verb,
         keys: &[Vec<u8>],
         args: &[Vec<u8>],
-    ) -> (Result<Reply, String>, Vec<Publication>) {
+    ) -> (Reply, Vec<KeySpace>, Vec<Publication>) {
         let table = |items: &[Vec<u8>]| {
             let items = items.iter().map(|item| self.lua.create_string(item));
             let items = items.collect::<mlua::Result<Vec<_>>>().expect("memory for a text");
@@ -132,18 +150,12 @@ impl Scripts {
         let globals = self.lua.globals();
         globals.set("KEYS", table(keys)).expect("a table takes it");
         globals.set("ARGV", table(args)).expect("a table takes it");
-        {
-            let mut data = hold(&self.data);
-            (data.wrote, data.refused) = (false, false);
-        }
+        hold(&self.data).wrote = false;
         let result = self.functions[verb as usize].call::<MultiValue>(());
+        let values = result.unwrap_or_else(|error| panic!("{verb:?} failed: {error}"));
         let mut data = hold(&self.data);
-        let reply = match result {
-            Ok(values) => Ok(from_lua(values.into_iter().next().unwrap_or(Value::Nil))),
-            Err(_) if data.refused => Err(FULL.to_owned()),
-            Err(error) => panic!("{verb:?} failed: {error}"),
-        };
-        (reply, std::mem::take(&mut data.keys.published))
+        let reply = from_lua(values.into_iter().next().unwrap_or(Value::Nil));
+        (reply, std::mem::take(&mut data.steps), std::mem::take(&mut data.keys.published))
     }
 }
 
@@ -191,16 +203,18 @@ fn to_lua(lua: &Lua, reply: Reply) -> mlua::Result<Value> {
             let values = values.collect::<mlua::Result<Vec<_>>>()?;
             Value::Table(lua.create_sequence_from(values)?)
         }
-        Reply::Done => {
-            let table = lua.create_table()?;
-            table.set("ok", "OK")?;
-            Value::Table(table)
-        }
+        Reply::Done => table_of(lua, "ok", "OK")?,
+        Reply::Error(text) => table_of(lua, "err", &text)?,
     })
 }
 
-/// Turns what a script returns into a reply, as Redis does: numbers are cut to whole ones, and a
-/// list ends at its first nil.
+fn table_of(lua: &Lua, field: &str, text: &str) -> mlua::Result<Value> {
+    let table = lua.create_table()?;
+    table.set(field, text)?;
+    Ok(Value::Table(table))
+}
+
+/// Turns what a script returns into a reply, as Redis does.
 fn from_lua(value: Value) -> Reply {
     match value {
         Value::Nil | Value::Boolean(false) => Reply::Nil,
@@ -208,12 +222,10 @@ fn from_lua(value: Value) -> Reply {
         Value::Integer(number) => Reply::Int(number),
         Value::Number(number) => Reply::Int(number as i64),
         Value::String(text) => Reply::Text(text.as_bytes().to_vec()),
-        Value::Table(table) => Reply::List(list(&table)),
+        Value::Table(table) => match table.get("err").expect("a table of values") {
+            Value::String(text) => Reply::Error(text.to_string_lossy()),
+            _ => Reply::Done,
+        },
         other => panic!("a script returns {other:?}"),
     }
-}
-
-fn list(table: &Table) -> Vec<Reply> {
-    let items = table.sequence_values::<Value>();
-    items.map(|item| from_lua(item.expect("a table of values"))).collect()
 }

@@ -41,6 +41,7 @@ fn encode(reply: &Reply, bytes: &mut Vec<u8>) {
         Reply::Done => bytes.extend(b"+OK\r\n"),
         Reply::Int(number) => bytes.extend(format!(":{number}\r\n").bytes()),
         Reply::Text(text) => bulk(text, bytes),
+        Reply::Error(text) => bytes.extend(error(text)),
         Reply::List(replies) => {
             bytes.extend(format!("*{}\r\n", replies.len()).bytes());
             replies.iter().for_each(|reply| encode(reply, bytes));

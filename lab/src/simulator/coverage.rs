@@ -63,7 +63,7 @@ pub(super) const SERVER_FAULTS: [&str; 27] = [
 ];
 
 /// Rare events of a batch with one Redis.
-pub(super) const SERVER_SOMETIMES: [&str; 20] = [
+pub(super) const SERVER_SOMETIMES: [&str; 21] = [
     "server's memory full",
     "script refused for want of memory",
     "script unknown to the server",
@@ -84,6 +84,7 @@ pub(super) const SERVER_SOMETIMES: [&str; 20] = [
     "reply looked at late",
     "claim came to another process",
     "repeated nonce of another call while it waits",
+    "several requests in one script",
 ];
 
 /// A fault that only clocks beyond the bound have; the batch must have injected it as well.

@@ -14,7 +14,7 @@ use super::{
     stream::{Arrived, Sent, process_of},
     world::World,
 };
-use crate::redis_server::{ConnectionId, Executed, Run, Verb};
+use crate::redis_server::{ConnectionId, Executed, KeySpace, Run, Verb};
 
 impl World {
     fn host(&mut self) -> &mut Host {
@@ -150,7 +150,7 @@ impl World {
             let few = host.plan.few_replicas;
             let is_short = few > 0 && host.random.chance(few);
             host.server.set_replicas(host.plan.replicas - u32::from(is_short));
-            let Some(Executed { reply, pushes, run, waits }) =
+            let Some(Executed { reply, pushes, mut runs, waits }) =
                 self.host().server.execute(connection, now_us)
             else {
                 break;
@@ -160,16 +160,20 @@ impl World {
             }
             for (to, push) in pushes {
                 // A client's own publication at its handshake is not a grant.
-                if let Some(run) = &run {
-                    self.publish(to, push, run);
-                } else {
+                if runs.is_empty() {
                     replies.extend(push);
+                } else {
+                    self.publish(to, push, &runs);
                 }
             }
-            if let Some(run) = run {
-                self.ran(now_us, &run);
-            } else if reply.starts_with(b"-NOSCRIPT") {
+            if reply.starts_with(b"-NOSCRIPT") {
                 self.invariants.coverage.reach("script unknown to the server");
+            }
+            if runs.len() > 1 {
+                self.invariants.coverage.reach("several requests in one script");
+            }
+            for (run, after) in &mut runs {
+                self.ran(now_us, run, after);
             }
             replies.extend(reply);
             self.follow(waits, is_short);
@@ -179,17 +183,16 @@ impl World {
         }
     }
 
-    fn ran(&mut self, now_us: u64, run: &Run) {
+    fn ran(&mut self, now_us: u64, run: &Run, after: &mut KeySpace) {
         let now = self.now();
-        let nonce = run.args.get(if run.verb == Verb::Lock { 3 } else { 2 });
+        let nonce = run.args.get(if run.verb == Verb::Lock { 2 } else { 1 });
         let digest = nonce.map_or(0, |nonce| digest(nonce));
         let line = format_args!("{:?} {:?}", run.verb, run.reply);
         self.trace.note(now, &[10, run.verb as u64, digest], line);
         if run.reply.is_err() {
             self.invariants.coverage.reach("script refused for want of memory");
         }
-        let host = self.host.as_ref().expect("a deployment of Redis");
-        self.invariants.after_script(&host.server, now_us, run);
+        self.invariants.after_script(after, now_us, run);
         self.note_queues();
     }
 

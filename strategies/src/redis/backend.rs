@@ -13,10 +13,11 @@ use redis::{ServerError, Value};
 use super::{
     connect::{Connection, Dial, Handshake, NewConnection, PLAIN},
     error::{ConnectionError, Refusal, server_reason},
+    lists::Lists,
     options::RedisOptions,
-    protocol::{self, ForceUnlock, Malformed, Reply},
+    protocol::{self, ForceUnlock, Malformed, Replies},
     replicas::ReplicaQueue,
-    request::{Encoder, Request},
+    request::{Encoder, List, Request},
     waiters::Waiters,
 };
 use crate::{
@@ -40,6 +41,8 @@ pub struct Backend {
     connection: Connection,
     /// The first connection, until a turn takes it.
     first: Option<NewConnection>,
+    /// The requests of this turn.
+    lists: Lists,
     waiters: Waiters,
     unreported: ReplicaQueue,
     /// The latest time of the server that any reply has shown, in microseconds.
@@ -77,6 +80,7 @@ impl Backend {
         Ok(Self {
             connection: Connection::new(dial, handshake, options.clone(), rng, now),
             first: None,
+            lists: Lists::default(),
             waiters: Waiters::new(options.waiter_ttl),
             options,
             encoder,
@@ -110,14 +114,14 @@ impl Backend {
         }
     }
 
-    fn send(&mut self, now: Instant, request: Request) {
-        let cmd = self.encoder.encode(&request, now, self.seen);
-        self.connection.send(now, request, cmd);
+    fn send(&mut self, now: Instant, list: List) {
+        let cmd = self.encoder.encode(&list, now, self.seen);
+        self.connection.send(now, list, cmd);
     }
 
     fn published(&mut self, payload: &[u8], events: &mut Vec<Event>) {
-        if let Some(grant) = protocol::published(payload) {
-            events.extend(self.waiters.granted(grant));
+        if let Some(grants) = protocol::published(payload) {
+            events.extend(grants.into_iter().filter_map(|grant| self.waiters.granted(grant)));
         } else if let Some(ForceUnlock { nonce, token, key, note }) = protocol::forced(payload) {
             events.push(Event::Lost { nonce, key, token, forced: Some(note) });
         } else if payload != protocol::HELLO.as_bytes() {
@@ -129,45 +133,72 @@ impl Backend {
         }
     }
 
+    /// Takes the reply to a list. Returns an error that ends the connection.
     fn replied(
         &mut self,
         now: Instant,
-        request: Request,
+        list: List,
         value: Value,
         events: &mut Vec<Event>,
     ) -> Option<ConnectionError> {
-        if let Value::ServerError(error) = value {
-            return self.refused(now, request, &error, events);
-        }
-        if let Err(what) = self.read(&request, value, events) {
-            let (address, of) = (self.connection.address(), request.for_key());
-            let mut error = format!("malformed reply from Redis at {address}{of}: {what}");
-            if let Request::Command(Command::Inspect { key, .. }) = &request {
-                error += &self.encoder.names.remedy(key);
+        let count = list.len();
+        let replies = match value {
+            // A script that fails as a whole has run none of the requests.
+            Value::ServerError(_) => Ok(Replies::without_time(vec![value; count])),
+            _ if list[0].verb().is_none() => Ok(Replies::without_time(vec![value])),
+            _ => protocol::replies(value, count),
+        };
+        let Replies { now: time, grants, results } = match replies {
+            Ok(replies) => replies,
+            Err(what) => {
+                list.iter().for_each(|request| self.malformed(request, what, events));
+                return None;
             }
-            tracing::warn!(error, "no script of ours sends this reply");
-            let cause = Cause::new(UnavailableKind::Misconfigured, error);
-            match request {
-                Request::Command(Command::Inspect { id, .. }) => {
-                    events.push(Event::Inspected { id, found: Err(cause) });
-                }
-                _ => request.fail(Fate::NoReply, &cause, events),
+        };
+        self.seen = self.seen.max(time);
+        let mut broken = None;
+        for (request, result) in list.into_iter().zip(results) {
+            if let Value::ServerError(error) = result {
+                broken = self.refused(now, request, &error, events).or(broken);
+            } else if let Err(what) = self.read(&request, time, result, events) {
+                self.malformed(&request, what, events);
             }
         }
-        None
+        // Last: the script may have queued a waiter before it granted it the key.
+        events.extend(grants.into_iter().filter_map(|grant| self.waiters.granted(grant)));
+        broken
     }
 
+    fn malformed(&self, request: &Request, what: Malformed, events: &mut Vec<Event>) {
+        let (address, of) = (self.connection.address(), request.for_key());
+        let mut error = format!("malformed reply from Redis at {address}{of}: {what}");
+        if let Request::Command(Command::Inspect { key, .. }) = request {
+            error += &self.encoder.names.remedy(key);
+        }
+        tracing::warn!(error, "no script of ours sends this reply");
+        let cause = Cause::new(UnavailableKind::Misconfigured, error);
+        match request {
+            Request::Command(Command::Inspect { id, .. }) => {
+                events.push(Event::Inspected { id: *id, found: Err(cause) });
+            }
+            _ => request.fail(Fate::NoReply, &cause, events),
+        }
+    }
+
+    /// Takes the result of a request that a script returned at this time of the server.
     fn read(
         &mut self,
         request: &Request,
-        value: Value,
+        time: u64,
+        result: Value,
         events: &mut Vec<Event>,
     ) -> Result<(), Malformed> {
         match request {
             Request::Command(Command::Lock { nonce, key, lease, .. }) => {
-                let event = self.learn(protocol::locked(value, *nonce, key, *lease)?, events);
+                let event = protocol::locked(result, *nonce, key, *lease)?;
                 match event {
                     Event::Queued { holder_lease: Some(lease), .. } => {
+                        self.waiters.queued(*nonce);
                         self.encoder.names.warn_endless(key, lease);
                     }
                     _ => self.waiters.remove(*nonce),
@@ -175,42 +206,35 @@ impl Backend {
                 events.push(event);
             }
             Request::Command(Command::Unlock { nonce, .. }) => {
-                let held = self.learn(protocol::held(value)?, events);
+                let held = protocol::held(result)?;
                 events.push(Event::Unlocked { nonce: *nonce, held });
             }
             Request::Command(Command::Extend { id, nonce, token, .. }) => {
-                let token = self.learn(protocol::held(value)?, events).then_some(*token);
+                let token = protocol::held(result)?.then_some(*token);
                 events.push(Event::Extended { id: *id, nonce: *nonce, token });
             }
             Request::Command(Command::Inspect { id, key }) => {
-                let found = self.learn(protocol::inspected(value)?, events);
+                let found = protocol::inspected(result, time)?;
                 if let Some(found) = &found {
                     self.encoder.names.warn_endless(key, found.remaining);
                 }
                 events.push(Event::Inspected { id: *id, found: Ok(found) });
             }
             Request::Command(Command::Scan { id, .. }) => {
-                let (names, next) = protocol::scanned(value)?;
+                let (names, next) = protocol::scanned(result)?;
                 let keys =
                     names.iter().filter_map(|name| Some(self.encoder.names.key_of(name)?.into()));
                 events.push(Event::Scanned { id: *id, keys: keys.collect(), next });
             }
             Request::Poll(poll) => {
-                let found = self.learn(protocol::found(value, poll.checks.len())?, events);
+                let nonces = poll.checks.iter().map(|check| check.nonce);
+                let found = protocol::found(result, nonces)?;
                 self.waiters.polled(poll, &found, events);
             }
             Request::Mark => self.unreported.marked(),
             Request::Wait | Request::Command(_) => {}
         }
         Ok(())
-    }
-
-    /// Takes time and grants of a reply, and returns its result.
-    fn learn<T>(&mut self, reply: Reply<T>, events: &mut Vec<Event>) -> T {
-        self.seen = self.seen.max(reply.now);
-        let waiters = &mut self.waiters;
-        events.extend(reply.grants.into_iter().filter_map(|grant| waiters.granted(grant)));
-        reply.result
     }
 
     /// Handles an error reply. Returns an error that ends the connection.
@@ -300,9 +324,9 @@ impl ClientBackend for Backend {
         let is_lost = |event: &&Event| matches!(event, Event::Lost { .. });
         let lost: Vec<Event> = events[before..].iter().filter(is_lost).cloned().collect();
         let (mut broken, mut waited) = (None, None);
-        for (request, value) in replies {
-            waited = matches!(request, Request::Wait).then(|| value.clone()).or(waited);
-            broken = self.replied(now, request, value, events).or(broken);
+        for (list, value) in replies {
+            waited = matches!(list[..], [Request::Wait]).then(|| value.clone()).or(waited);
+            broken = self.replied(now, list, value, events).or(broken);
         }
         self.waiters.log_forgotten();
         // Repeated: a reply of this turn may be of the time before the loss.
@@ -333,7 +357,7 @@ impl ClientBackend for Backend {
         } else if self.connection.is_to_be_tested(now) {
             // No caller has this id, and no call this key. Its reply has the server's time. In a
             // Cluster, an error reply names the node that serves the slot now.
-            self.send(now, Request::Command(Command::Inspect { id: 0, key: "".into() }));
+            self.lists.push(Request::Command(Command::Inspect { id: 0, key: "".into() }));
         }
         Ok(())
     }
@@ -351,7 +375,7 @@ impl ClientBackend for Backend {
             Command::Unlock { nonce, .. } => self.waiters.remove(nonce),
             _ => {}
         }
-        self.send(now, Request::Command(command));
+        self.lists.push(Request::Command(command));
         Copies::One
     }
 
@@ -360,17 +384,17 @@ impl ClientBackend for Backend {
         if self.connection.is_up() && !self.connection.is_congested() {
             polls.extend(self.waiters.signs(now));
         }
-        for poll in polls {
-            self.send(now, Request::Poll(poll));
-        }
+        polls.into_iter().for_each(|poll| self.lists.push(Request::Poll(poll)));
         Ok(false)
     }
 
     fn end_turn(&mut self, now: Instant) {
+        let mut lists = self.lists.take();
         // Sent after the withdrawals of this turn.
         if self.unreported.begins() {
-            [Request::Mark, Request::Wait].into_iter().for_each(|request| self.send(now, request));
+            lists.extend([vec![Request::Mark], vec![Request::Wait]]);
         }
+        lists.into_iter().for_each(|list| self.send(now, list));
         // Only an open connection is polled here: connecting needs the runtime.
         if self.connection.is_up() {
             self.connection.poll(&mut Context::from_waker(Waker::noop()));

@@ -1,22 +1,23 @@
--- INSPECT: the present holder of the key, for diagnostics.
+-- INSPECT: the present holder of the key, for diagnostics. It has no arguments.
 --
--- Replies free, foreign for a value that is not a lock, or {"now held NONCE TOKEN GRANTED REMAINING
--- WAITERS", owner}: the time of the grant (µs), the remaining lease (ms), and how many wait.
+-- Results: free, foreign for a value that is not a lock, or "held NONCE TOKEN GRANTED REMAINING
+-- WAITERS OWNER": the time of the grant (µs), the remaining lease (ms), and how many wait. In the
+-- owner, "%0A" is a new line, and "%25" a percent sign.
 
-local call = redis.call
+-- include begin
 -- include clock
--- include hand_off
-local own, value = '', call('GET', KEYS[3])
+local value = call('GET', lock)
 -- include settle
 if not value then
-  return stamp .. ' free' .. own
+  return 'free'
 end
-local holder = value and string.sub(value, 1, 32)
 -- include grant_of
 if not token then
-  return stamp .. ' foreign' .. own
+  return 'foreign'
 end
 -- include remaining
-local waiters = call('ZCARD', KEYS[4])
-local stamps = token .. ' ' .. granted
-return {stamp .. ' held ' .. holder .. ' ' .. stamps .. ' ' .. left .. ' ' .. waiters .. own, owner}
+local waiters = call('ZCARD', queue)
+local holder = string.sub(value, 1, 32) .. ' ' .. token .. ' ' .. granted_at
+owner = string.gsub(owner, '[%%\n]', {['%'] = '%25', ['\n'] = '%0A'})
+return 'held ' .. holder .. ' ' .. left .. ' ' .. waiters .. ' ' .. owner
+-- include run

@@ -10,6 +10,9 @@ use super::protocol::ENDLESS;
 /// would not see each other's locks. Each bucket has one token counter.
 pub(crate) const BUCKETS: usize = 16;
 
+/// How many names a script has for each key.
+pub(super) const NAMES_PER_KEY: usize = 6;
+
 /// The bucket of a key: FNV-1a, so that it is the same in every process and version.
 pub(super) fn bucket(key: &str) -> usize {
     let hash = key.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
@@ -103,10 +106,9 @@ impl Names {
         (bucket.parse() == Ok(self::bucket(key))).then_some(key)
     }
 
-    /// Adds the names that a script needs for a key, and their number.
+    /// Adds the names that a script needs for a key.
     pub(super) fn add(&self, cmd: &mut Cmd, key: &str) {
         let prefix = self.prefix(bucket(key));
-        cmd.arg(6);
         for part in ["t", "x"] {
             cmd.write_arg_fmt(format_args!("{prefix}{part}"));
         }
@@ -139,7 +141,7 @@ mod tests {
             Arg::Simple(bytes) => String::from_utf8(bytes.to_vec()).unwrap(),
             _ => panic!("no cursor here"),
         });
-        args.skip(1).collect()
+        args.collect()
     }
 
     /// The text that Redis Cluster hashes, between the first braces.
@@ -152,7 +154,7 @@ mod tests {
     fn everything_of_a_key_has_one_hash_tag() {
         for key in ["k", "{k}", "}{", "{}", "a{b}c", "{b3}", ":l:", "\u{1f512}", "\0\r\n"] {
             let names = names_of(key);
-            assert_eq!(names.len(), 6);
+            assert_eq!(names.len(), NAMES_PER_KEY);
             assert!(names.iter().all(|name| hash_tag(name) == hash_tag(&names[0])), "{names:?}");
             assert!(names[2..].iter().all(|name| name.ends_with(key)), "{names:?}");
         }

@@ -1,37 +1,38 @@
 -- POLL: the backstop. A sign of life of the calling process, and what became of its nonces.
 --
--- ARGV[3] and on: the nonces
+-- checked   the nonces, with a space between two
 --
--- Replies {"now remaining", ...}, the remaining lease of the holder (ms), and for each nonce that
--- does not simply wait one of
---   N granted NONCE TOKEN ENQUEUED GRANTED LEASE   as in the lines of grants
---   N spent                                        its lease expired, or it was withdrawn
---   N unknown                                      never seen, or dropped: queue again
+-- Results: the remaining lease of the holder (ms), and for each nonce that does not simply wait,
+-- after a comma, one of
+--   NONCE TOKEN ENQUEUED GRANTED LEASE   it holds the key; as the lines of grants
+--   NONCE spent                          its lease expired, or it was withdrawn
+--   NONCE unknown                        never seen, or dropped: queue again
 
-local call = redis.call
+-- include begin
 -- include clock
--- include hand_off
-
-if call('EXISTS', KEYS[4]) == 1 then
+-- include process
+local found = call('HMGET', asked, '@' .. process, '#r')
+local alive, record = found[1], found[2]
+-- Without waiters there is no record.
+if record then
   -- include settings
-  local alive = call('HGET', KEYS[5], '@' .. ARGV[1])
   -- include heartbeat
 end
-local own, value = '', call('GET', KEYS[3])
+local value = call('GET', lock)
 -- include settle
 local holder = value and string.sub(value, 1, 32)
 -- include remaining
-local reply = {stamp .. ' ' .. (rest or left) .. own}
-for number = 1, #ARGV - 2 do
-  local nonce = ARGV[number + 2]
+local result = rest or left
+for nonce in string.gmatch(ARGV[argument], '%x+') do
   if nonce == holder then
     -- include grant_of
-    local lease = math.ceil(now_ms + left - granted / 1000)
-    local stamps = token .. ' ' .. enqueued .. ' ' .. granted
-    reply[#reply + 1] = number .. ' granted ' .. nonce .. ' ' .. stamps .. ' ' .. lease
-  elseif not call('ZSCORE', KEYS[4], nonce) then
-    local till = tonumber(call('ZSCORE', KEYS[2], nonce) or 0)
-    reply[#reply + 1] = number .. (till > now_ms and ' spent' or ' unknown')
+    local lease = math.ceil(now_ms + left - granted_at / 1000)
+    local stamps = token .. ' ' .. enqueued .. ' ' .. granted_at
+    result = result .. ',' .. nonce .. ' ' .. stamps .. ' ' .. lease
+  elseif not call('ZSCORE', queue, nonce) then
+    local till = tonumber(call('ZSCORE', nonces, nonce) or 0)
+    result = result .. ',' .. nonce .. (till > now_ms and ' spent' or ' unknown')
   end
 end
-return reply
+return tostring(result)
+-- include run

@@ -5,8 +5,9 @@
 #[cfg(test)]
 mod tests;
 
-use std::{slice, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, slice, sync::Arc, time::Duration};
 
+use percent_encoding::percent_decode;
 use redis::Value;
 
 use crate::{
@@ -27,14 +28,22 @@ pub(super) type Malformed = &'static str;
 
 type Read<T> = Result<T, Malformed>;
 
-/// A reply of any script.
+/// The reply of a script to a list of requests.
 #[derive(Debug, PartialEq)]
-pub(super) struct Reply<T> {
-    /// The server's time in microseconds, or zero where the script did not read it.
+pub(super) struct Replies {
+    /// The server's time in microseconds.
     pub(super) now: u64,
     /// Grants to waiters of this process that the script made.
     pub(super) grants: Vec<Grant>,
-    pub(super) result: T,
+    /// The result of each request, or the error that ended it, in the order of the list.
+    pub(super) results: Vec<Value>,
+}
+
+impl Replies {
+    /// Those of a command that is not a script, or of a script that the server refused.
+    pub(super) fn without_time(results: Vec<Value>) -> Self {
+        Self { now: 0, grants: Vec::new(), results }
+    }
 }
 
 /// A grant to a waiter.
@@ -60,90 +69,102 @@ pub(super) enum WaiterState {
     Unknown,
 }
 
-/// Reads the reply to a LOCK.
-pub(super) fn locked(
-    value: Value,
-    nonce: Nonce,
-    key: &Arc<str>,
-    lease: Duration,
-) -> Read<Reply<Event>> {
-    read(Some(value), |words| {
-        let word = words.next().unwrap_or_default();
-        let mut argument = || field(words);
-        let granted = |token, lease| {
-            let (key, waited) = (key.clone(), Duration::ZERO);
-            Event::Granted { nonce, key, token, waited, lease }
-        };
-        let limit = |what, limit| Event::Limit { nonce, what, limit };
-        Ok(match word {
-            b"granted" => granted(argument()?, lease),
-            // Measured after the LOCK was first sent, so that it counts from there.
-            b"again" => granted(argument()?, millis(argument()?)),
-            b"queued" => Event::Queued { nonce, holder_lease: Some(millis(argument()?)) },
-            b"held" => Event::Held { nonce },
-            b"spent" => Event::Ended { nonce },
-            b"stale" => Event::Stale { nonce },
-            b"waiters" => limit("waiters per key", argument()?),
-            b"nonces" => limit("nonces remembered", argument()?),
-            _ => return Err("unknown reply to LOCK"),
-        })
+/// Reads the reply to a list of `count` requests.
+pub(super) fn replies(value: Value, count: usize) -> Read<Replies> {
+    let text = bytes(Some(value))?;
+    let mut lines = text.split(|byte| *byte == b'\n');
+    let results = lines.by_ref().take(count).map(result).collect::<Read<Vec<_>>>()?;
+    let time = lines.next().ok_or("the reply has another length than the list")?;
+    let now = parse_number(time).ok_or("time")?;
+    let grants = lines.map(|line| Grant::read(&mut words(line))).collect::<Read<_>>()?;
+    Ok(Replies { now, grants, results })
+}
+
+/// Reads the line of one request. That of an error is as on the wire.
+fn result(line: &[u8]) -> Read<Value> {
+    match line {
+        [b'-', ..] => {
+            let error = redis::parse_redis_value(&[line, b"\r\n"].concat());
+            error.map_err(|_| "error of a request")
+        }
+        _ => Ok(Value::BulkString(line.to_vec())),
+    }
+}
+
+/// Reads the result of a LOCK.
+pub(super) fn locked(result: Value, nonce: Nonce, key: &Arc<str>, lease: Duration) -> Read<Event> {
+    let text = bytes(Some(result))?;
+    let mut words = words(&text);
+    let word = words.next().unwrap_or_default();
+    let mut argument = || field(&mut words);
+    let granted = |token, lease| {
+        let (key, waited) = (key.clone(), Duration::ZERO);
+        Event::Granted { nonce, key, token, waited, lease }
+    };
+    let limit = |what, limit| Event::Limit { nonce, what, limit };
+    Ok(match word {
+        b"granted" => granted(argument()?, lease),
+        // Measured after the LOCK was first sent, so that it counts from there.
+        b"again" => granted(argument()?, millis(argument()?)),
+        b"queued" => Event::Queued { nonce, holder_lease: Some(millis(argument()?)) },
+        b"held" => Event::Held { nonce },
+        b"spent" => Event::Ended { nonce },
+        b"stale" => Event::Stale { nonce },
+        b"waiters" => limit("waiters per key", argument()?),
+        b"nonces" => limit("nonces remembered", argument()?),
+        _ => return Err("unknown result of LOCK"),
     })
 }
 
-/// Reads the reply to an UNLOCK or EXTEND: whether the nonce held the key.
-pub(super) fn held(value: Value) -> Read<Reply<bool>> {
-    read(Some(value), |words| match words.next() {
-        Some(b"held") => Ok(true),
-        Some(b"gone") => Ok(false),
-        _ => Err("unknown reply"),
-    })
+/// Reads the result of an UNLOCK or EXTEND: whether the nonce held the key.
+pub(super) fn held(result: Value) -> Read<bool> {
+    match &*bytes(Some(result))? {
+        b"held" => Ok(true),
+        b"gone" => Ok(false),
+        _ => Err("unknown result"),
+    }
 }
 
-/// Reads the reply to a POLL: what each of `count` nonces is, in their order.
-pub(super) fn found(value: Value, count: usize) -> Read<Reply<Vec<WaiterState>>> {
-    let mut parts = array(Some(value))?.into_iter();
-    let Reply { now, grants, result } = read(parts.next(), |words| field(words).map(millis))?;
-    let mut found = vec![WaiterState::Waiting { remaining: result }; count];
+/// Reads the result of a POLL: the state of each of these nonces, in their order.
+pub(super) fn found(result: Value, nonces: impl Iterator<Item = Nonce>) -> Read<Vec<WaiterState>> {
+    let text = bytes(Some(result))?;
+    let mut parts = text.split(|byte| *byte == b',');
+    let remaining = parts.next().and_then(parse_number).ok_or("remaining lease")?;
+    let waiting = WaiterState::Waiting { remaining: millis(remaining) };
+    let mut others = BTreeMap::new();
     for part in parts {
-        let text = bytes(Some(part))?;
-        let mut words = words(&text);
-        let number = usize::try_from(field(&mut words)?).ok();
-        let at = number.and_then(|number| number.checked_sub(1));
-        let entry = at.and_then(|at| found.get_mut(at)).ok_or("unknown waiter in reply to POLL")?;
-        *entry = match words.next() {
+        let grant = Grant::read(&mut words(part));
+        let mut words = words(part);
+        let nonce = words.next().and_then(parse_nonce).ok_or("nonce of a waiter")?;
+        let state = match words.next() {
             Some(b"spent") => WaiterState::Ended,
             Some(b"unknown") => WaiterState::Unknown,
-            Some(b"granted") => WaiterState::Holds(Grant::read(&mut words)?),
-            _ => return Err("unknown reply to POLL"),
+            _ => WaiterState::Holds(grant?),
         };
+        others.insert(nonce, state);
     }
-    Ok(Reply { now, grants, result: found })
+    Ok(nonces.map(|nonce| others.get(&nonce).copied().unwrap_or(waiting)).collect())
 }
 
-/// Reads the reply to an INSPECT: who holds the key.
-pub(super) fn inspected(value: Value) -> Read<Reply<Option<Inspection>>> {
-    let mut parts = match value {
-        Value::Array(parts) => parts.into_iter(),
-        text => vec![text].into_iter(),
-    };
-    let Reply { now, grants, result: held } = read(parts.next(), |words| match words.next() {
-        Some(b"free") => Ok(None),
-        Some(b"held") => {
-            let nonce = words.next().and_then(parse_nonce).ok_or("nonce of the holder")?;
-            Ok(Some((nonce, field(words)?, field(words)?, field(words)?, field(words)?)))
-        }
-        Some(b"foreign") => Err(FOREIGN),
-        _ => Err("unknown reply to INSPECT"),
-    })?;
-    let Some((nonce, fencing_token, granted, remaining, waiters)) = held else {
-        return Ok(Reply { now, grants, result: None });
-    };
-    let owner = bytes(parts.next())?;
+/// Reads the result of an INSPECT at this time of the server: who holds the key.
+pub(super) fn inspected(result: Value, now: u64) -> Read<Option<Inspection>> {
+    let text = bytes(Some(result))?;
+    let mut words = text.splitn(7, |byte| *byte == b' ');
+    match words.next() {
+        Some(b"free") => return Ok(None),
+        Some(b"held") => {}
+        Some(b"foreign") => return Err(FOREIGN),
+        _ => return Err("unknown result of INSPECT"),
+    }
+    let nonce = words.next().and_then(parse_nonce).ok_or("nonce of the holder")?;
+    let mut number = || words.next().and_then(parse_number).ok_or("number expected in a text");
+    let (fencing_token, granted, remaining, waiters) =
+        (number()?, number()?, millis(number()?), number()?);
     // "pid host +label", or " -" without a label.
-    let text = String::from_utf8_lossy(&owner);
-    let fields: Vec<&str> = text.splitn(3, ' ').collect();
+    let owner = percent_decode(words.next().ok_or(FOREIGN)?).decode_utf8_lossy();
+    let fields: Vec<&str> = owner.splitn(3, ' ').collect();
     let [pid, host, label] = fields[..] else { return Err(FOREIGN) };
-    let result = Some(Inspection {
+    Ok(Some(Inspection {
         fencing_token,
         nonce,
         owner: Owner {
@@ -152,10 +173,9 @@ pub(super) fn inspected(value: Value) -> Read<Reply<Option<Inspection>>> {
             label: label.strip_prefix('+').map(str::to_owned),
         },
         held_for: Duration::from_micros(now.saturating_sub(granted)),
-        remaining: millis(remaining),
+        remaining,
         waiters,
-    });
-    Ok(Reply { now, grants, result })
+    }))
 }
 
 const FOREIGN: &str = "the stored value is not a lock";
@@ -241,13 +261,12 @@ pub(super) fn forced(payload: &[u8]) -> Option<ForceUnlock> {
     Some(ForceUnlock { nonce, token, key: key.into(), note: note.into() })
 }
 
-/// Reads "1 nonce token enqueued granted lease", as published. The first number is the version.
-pub(super) fn published(payload: &[u8]) -> Option<Grant> {
-    let mut fields = words(payload);
-    if fields.next()? != b"1" {
-        return None;
-    }
-    Grant::read(&mut fields).ok()
+/// Reads "1 nonce token enqueued granted lease", as published, with a line for each further grant.
+/// The first number is the version.
+pub(super) fn published(payload: &[u8]) -> Option<Vec<Grant>> {
+    let payload = payload.strip_prefix(b"1 ")?;
+    let lines = payload.split(|byte| *byte == b'\n');
+    lines.map(|line| Grant::read(&mut words(line)).ok()).collect()
 }
 
 impl Grant {
@@ -259,17 +278,6 @@ impl Grant {
         let waited = Duration::from_micros(granted.saturating_sub(enqueued));
         Ok(Self { nonce, token, waited, lease: millis(field(fields)?) })
     }
-}
-
-/// Reads the text of a reply: "now result", the result by `result`, and a line for each grant.
-fn read<T>(text: Option<Value>, result: impl FnOnce(&mut Words<'_>) -> Read<T>) -> Read<Reply<T>> {
-    let text = bytes(text)?;
-    let mut lines = text.split(|byte| *byte == b'\n').map(words);
-    let mut first = lines.next().unwrap_or_else(|| words(&[]));
-    let now = field(&mut first)?;
-    let result = result(&mut first)?;
-    let grants = lines.map(|mut line| Grant::read(&mut line)).collect::<Read<_>>()?;
-    Ok(Reply { now, grants, result })
 }
 
 /// The words of a line.

@@ -1,4 +1,4 @@
-//! The only place that knows the argument order of the scripts.
+//! Requests, and the only place that encodes them: it knows the argument order of the scripts.
 
 #[cfg(test)]
 mod tests;
@@ -8,10 +8,10 @@ use std::sync::Arc;
 use redis::{Cmd, RedisWrite as _};
 
 use super::{
-    keys::Names,
+    keys::{NAMES_PER_KEY, Names},
     options::RedisOptions,
     protocol,
-    script::{self, Script},
+    script::Verb,
 };
 use crate::{
     client::{
@@ -28,7 +28,11 @@ use crate::{
 /// bucket refuses new locks; an unlock is never refused, and makes the oldest nonce forgotten.
 const NONCES_MAX: u64 = 65_536;
 
-/// A request to Redis, which gets one reply.
+/// What one script runs, in this order: requests of one verb. A request without a script is a list
+/// of one.
+pub(super) type List = Vec<Request>;
+
+/// A request to Redis, which gets one result.
 #[derive(Clone, Debug)]
 pub(super) enum Request {
     /// Anything but a check.
@@ -41,6 +45,27 @@ pub(super) enum Request {
 }
 
 impl Request {
+    /// The script that runs it, in a list; `None` for a command of the server and a mark.
+    pub(super) fn verb(&self) -> Option<Verb> {
+        match self {
+            Self::Command(Command::Lock { .. }) => Some(Verb::Lock),
+            Self::Command(Command::Unlock { .. }) => Some(Verb::Unlock),
+            Self::Command(Command::Extend { .. }) => Some(Verb::Extend),
+            Self::Command(Command::Inspect { .. }) => Some(Verb::Inspect),
+            Self::Poll(_) => Some(Verb::Poll),
+            Self::Command(Command::Check { .. }) => unreachable!("checks leave as polls"),
+            Self::Command(Command::Scan { .. }) | Self::Mark | Self::Wait => None,
+        }
+    }
+
+    pub(super) fn key(&self) -> Option<&Arc<str>> {
+        match self {
+            Self::Command(command) => command.key(),
+            Self::Poll(poll) => Some(&poll.key),
+            Self::Mark | Self::Wait => None,
+        }
+    }
+
     /// Reports that it failed.
     pub(super) fn fail(&self, fate: Fate, cause: &Cause, events: &mut Vec<Event>) {
         let failed = |request| Event::Failed { request, fate, cause: cause.clone() };
@@ -58,17 +83,12 @@ impl Request {
 
     /// The key in an error: ` for "orders/42"`, or nothing, as for the test of a connection.
     pub(super) fn for_key(&self) -> String {
-        match self {
-            Self::Command(command) => command.key(),
-            Self::Poll(poll) => Some(&poll.key),
-            _ => None,
-        }
-        .filter(|key| !key.is_empty())
-        .map_or_else(String::new, |key| format!(" for {key:?}"))
+        let key = self.key().filter(|key| !key.is_empty());
+        key.map_or_else(String::new, |key| format!(" for {key:?}"))
     }
 }
 
-/// The checks of one key, sent in one script. A poll without checks is a sign of life.
+/// Checks of one key. A poll without checks is a sign of life.
 #[derive(Clone, Debug)]
 pub(super) struct Poll {
     pub(super) key: Arc<str>,
@@ -87,8 +107,8 @@ pub(super) struct Check {
 pub(super) struct Encoder {
     pub(super) names: Names,
     /// Names this handle among all processes: its waiters live and die together.
-    process: String,
-    /// The options that every script gets.
+    process: Nonce,
+    /// What every script gets: the process and the options.
     settings: String,
     /// "pid host".
     owner: String,
@@ -107,8 +127,11 @@ impl Encoder {
         let (memory, ttl) = (whole_ms(options.nonce_memory), whole_ms(options.waiter_ttl));
         let waiters_max = options.waiters_max;
         Self {
-            settings: format!("{memory} {ttl} {waiters_max} {NONCES_MAX} {}", names.topics()),
-            process: process.to_string(),
+            settings: format!(
+                "{process} {memory} {ttl} {waiters_max} {NONCES_MAX} {}",
+                names.topics()
+            ),
+            process,
             owner: format!("{} {host}", owner.pid),
             nonce_memory_us: memory.saturating_mul(1000),
             replicas: options.replicas,
@@ -124,11 +147,27 @@ impl Encoder {
     }
 
     /// `seen` is the latest time of the server that is known here, in microseconds.
-    pub(super) fn encode(&self, request: &Request, now: Instant, seen: u64) -> Cmd {
-        let mut cmd = Cmd::with_capacity(20, 512);
+    pub(super) fn encode(&self, list: &[Request], now: Instant, seen: u64) -> Cmd {
+        let mut cmd = Cmd::with_capacity(4 + 12 * list.len(), 128 + 512 * list.len());
+        let Some(verb) = list[0].verb() else {
+            self.add_command(&mut cmd, &list[0]);
+            return cmd;
+        };
+        cmd.arg("EVALSHA").arg(verb.hash()).arg(NAMES_PER_KEY * list.len());
+        for key in list.iter().filter_map(Request::key) {
+            self.names.add(&mut cmd, key);
+        }
+        cmd.arg(&self.settings);
+        for request in list {
+            self.add_arguments(&mut cmd, request, now, seen);
+        }
+        cmd
+    }
+
+    /// Adds the arguments of one request of a list: as many for each request of a verb.
+    fn add_arguments(&self, cmd: &mut Cmd, request: &Request, now: Instant, seen: u64) {
         match request {
-            Request::Command(Command::Lock { nonce, key, lease, until, owner, copies }) => {
-                self.begin(&mut cmd, &script::LOCK, key);
+            Request::Command(Command::Lock { nonce, lease, until, owner, copies, .. }) => {
                 // When the server's time is later, it refuses the LOCK as too old.
                 cmd.write_arg_fmt(seen.saturating_add(self.nonce_memory_us));
                 cmd.write_arg_fmt(nonce);
@@ -147,44 +186,40 @@ impl Encoder {
                 }
             }
             Request::Command(Command::Unlock { nonce, key, token, copies, forced }) => {
-                self.begin(&mut cmd, &script::UNLOCK, key);
                 cmd.write_arg_fmt(nonce);
-                cmd.arg(flag(*copies)).arg(*token);
-                if let Some(note) = forced {
-                    let payload = protocol::forced_payload(*nonce, *token, key, note);
-                    cmd.arg(self.names.forced()).arg(payload);
-                }
+                cmd.arg(*token);
+                let notice = |note: &Arc<str>| protocol::forced_payload(*nonce, *token, key, note);
+                match forced.as_ref().map(notice) {
+                    None => cmd.arg(flag(*copies)),
+                    Some(notice) => cmd.arg(format!("{}{notice}", flag(*copies))),
+                };
             }
-            Request::Command(Command::Extend { nonce, key, token, lease, .. }) => {
-                self.begin(&mut cmd, &script::EXTEND, key);
+            Request::Command(Command::Extend { nonce, token, lease, .. }) => {
                 cmd.write_arg_fmt(nonce);
                 cmd.arg(whole_ms(*lease)).arg(*token);
             }
-            Request::Command(Command::Inspect { key, .. }) => {
-                self.begin(&mut cmd, &script::INSPECT, key);
+            Request::Poll(poll) => {
+                let nonces = poll.checks.iter().map(|check| check.nonce.to_string());
+                cmd.arg(nonces.collect::<Vec<_>>().join(" "));
             }
+            // An INSPECT has a key alone.
+            _ => {}
+        }
+    }
+
+    /// Adds a request that no list has.
+    fn add_command(&self, cmd: &mut Cmd, request: &Request) {
+        match request {
             Request::Command(Command::Scan { after, prefix, limit, .. }) => {
                 cmd.arg("SCAN").arg(after.as_deref().unwrap_or("0"));
                 cmd.arg("MATCH").arg(self.names.pattern(prefix)).arg("COUNT").arg(*limit);
             }
-            Request::Command(Command::Check { .. }) => unreachable!("checks leave as polls"),
-            Request::Poll(poll) => {
-                self.begin(&mut cmd, &script::POLL, &poll.key);
-                poll.checks.iter().for_each(|check| cmd.write_arg_fmt(check.nonce));
-            }
             Request::Mark => {
-                _ = cmd.arg("EVALSHA").arg(script::MARK.hash()).arg(1).arg(self.names.mark());
+                cmd.arg("EVALSHA").arg(Verb::Mark.hash()).arg(1).arg(self.names.mark());
             }
             Request::Wait => _ = cmd.arg("WAIT").arg(self.replicas).arg(self.wait_ms),
+            Request::Command(_) | Request::Poll(_) => unreachable!("scripts run these in lists"),
         }
-        cmd
-    }
-
-    /// Adds the common arguments of all scripts: name, keys, process and options.
-    fn begin(&self, cmd: &mut Cmd, script: &Script, key: &str) {
-        cmd.arg("EVALSHA").arg(script.hash());
-        self.names.add(cmd, key);
-        cmd.arg(&self.process).arg(&self.settings);
     }
 }
 

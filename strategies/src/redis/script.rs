@@ -3,10 +3,22 @@
 
 use std::sync::LazyLock;
 
+/// What a script does. All but `Mark` take a list of requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Verb {
+    Lock,
+    Unlock,
+    Extend,
+    Poll,
+    Inspect,
+    Mark,
+}
+
 /// A script: its text, and the hash by which the server knows it once it was loaded.
 #[derive(Debug)]
 pub(super) struct Script {
-    text: String,
+    pub(super) name: &'static str,
+    pub(super) text: String,
     hash: String,
 }
 
@@ -16,23 +28,21 @@ const SHARED: &str = include_str!("settle.lua");
 const SECTION: &str = "\n--- ";
 const INCLUDE: &str = "-- include ";
 
-macro_rules! script {
-    ($name:ident, $file:literal) => {
-        pub(super) static $name: LazyLock<Script> =
-            LazyLock::new(|| Script::new(include_str!($file)));
-    };
-}
-
-script!(LOCK, "lock.lua");
-script!(UNLOCK, "unlock.lua");
-script!(EXTEND, "extend.lua");
-script!(POLL, "poll.lua");
-script!(INSPECT, "inspect.lua");
-script!(MARK, "mark.lua");
+/// In the order of [`Verb`].
+static SCRIPTS: LazyLock<[Script; 6]> = LazyLock::new(|| {
+    [
+        Script::new("lock", include_str!("lock.lua")),
+        Script::new("unlock", include_str!("unlock.lua")),
+        Script::new("extend", include_str!("extend.lua")),
+        Script::new("poll", include_str!("poll.lua")),
+        Script::new("inspect", include_str!("inspect.lua")),
+        Script::new("mark", include_str!("mark.lua")),
+    ]
+});
 
 /// All scripts, which each new connection loads.
-pub(super) fn all() -> [&'static Script; 6] {
-    [&LOCK, &UNLOCK, &EXTEND, &POLL, &INSPECT, &MARK]
+pub(super) fn all() -> &'static [Script; 6] {
+    &SCRIPTS
 }
 
 /// The text of a script with each section in the place of the line that includes it.
@@ -60,20 +70,18 @@ fn section(name: &str) -> String {
     found.expect("settle.lua has every section that is included").to_owned()
 }
 
+impl Verb {
+    /// The hash by which a server that has loaded the script knows it.
+    pub(super) fn hash(self) -> &'static str {
+        &all()[self as usize].hash
+    }
+}
+
 impl Script {
-    fn new(verb: &str) -> Self {
+    fn new(name: &'static str, verb: &str) -> Self {
         let text = assemble(verb);
         let hash = redis::Script::new(&text).get_hash().to_owned();
-        Self { text, hash }
-    }
-
-    pub(super) fn text(&self) -> &str {
-        &self.text
-    }
-
-    /// The hash by which a server that has loaded the script knows it.
-    pub(super) fn hash(&self) -> &str {
-        &self.hash
+        Self { name, text, hash }
     }
 }
 
@@ -83,6 +91,6 @@ mod tests {
 
     #[test]
     fn every_section_finds_its_place() {
-        assert!(all().iter().all(|script| !script.text().contains(INCLUDE)));
+        assert!(all().iter().all(|script| !script.text.contains(INCLUDE)));
     }
 }

@@ -1,6 +1,11 @@
 //! The waiters of this process: the key of each, their checks, and their signs of life.
 
-use std::{collections::BTreeMap, mem, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    mem,
+    sync::Arc,
+    time::Duration,
+};
 
 use super::{
     protocol::{Grant, WaiterState},
@@ -12,13 +17,17 @@ use crate::{
     lock::Nonce,
 };
 
-/// How many nonces one POLL carries: it bounds for how long a script keeps the server.
-const NONCES_PER_POLL: usize = 512;
+const KEY: &str = "the key of a waiter is in `by_key`";
+
+/// How many nonces one POLL carries, and so a list of 16: it bounds for how long a script keeps the
+/// server.
+const NONCES_PER_POLL: usize = 32;
 
 /// The waiters of one handle. An entry leaves with its grant, its end or its UNLOCK.
 #[derive(Debug)]
 pub(super) struct Waiters {
     by_nonce: BTreeMap<Nonce, Waiter>,
+    by_key: BTreeMap<Arc<str>, KeyWaiters>,
     /// Checks of each key that were submitted and not sent yet.
     checks: BTreeMap<Arc<str>, Vec<Check>>,
     /// Waiters that Redis had no longer, and that are not logged yet.
@@ -32,16 +41,27 @@ pub(super) struct Waiters {
 #[derive(Debug)]
 struct Waiter {
     key: Arc<str>,
-    /// When the latest request that names this waiter was sent.
-    sent_at: Instant,
     /// When its wait is over; `None` for a wait without an end.
     until: Option<Instant>,
+    /// Whether Redis has queued it: its LOCK has a reply.
+    is_queued: bool,
+}
+
+/// The waiters of a key.
+#[derive(Debug)]
+struct KeyWaiters {
+    /// When the latest request that is a sign of life was sent.
+    sent_at: Instant,
+    /// How many wait, and those that Redis has queued, which are checked together.
+    count: usize,
+    queued: BTreeSet<Nonce>,
 }
 
 impl Waiters {
     pub(super) fn new(waiter_ttl: Duration) -> Self {
         Self {
             by_nonce: BTreeMap::new(),
+            by_key: BTreeMap::new(),
             checks: BTreeMap::new(),
             forgotten: 0,
             sign_max: waiter_ttl * 3 / 8,
@@ -57,17 +77,44 @@ impl Waiters {
         key: Arc<str>,
         until: Option<Instant>,
     ) {
-        self.by_nonce.insert(nonce, Waiter { key, sent_at: now, until });
+        let none = || KeyWaiters { sent_at: now, count: 0, queued: BTreeSet::new() };
+        let of_key = self.by_key.entry(key.clone()).or_insert_with(none);
+        of_key.sent_at = now;
+        of_key.queued.remove(&nonce);
+        if self.by_nonce.insert(nonce, Waiter { key, until, is_queued: false }).is_none() {
+            of_key.count += 1;
+        }
         self.next_sign.get_or_insert_with(|| now.after(self.sign_max));
     }
 
+    /// Redis has queued a waiter.
+    pub(super) fn queued(&mut self, nonce: Nonce) {
+        let Some(waiter) = self.by_nonce.get_mut(&nonce) else { return };
+        waiter.is_queued = true;
+        // Another process may take over a given nonce, and its grant.
+        if !nonce.is_given() {
+            self.by_key.get_mut(&waiter.key).expect(KEY).queued.insert(nonce);
+        }
+    }
+
     pub(super) fn remove(&mut self, nonce: Nonce) {
-        self.by_nonce.remove(&nonce);
+        self.take(nonce);
+    }
+
+    fn take(&mut self, nonce: Nonce) -> Option<Waiter> {
+        let waiter = self.by_nonce.remove(&nonce)?;
+        let of_key = self.by_key.get_mut(&waiter.key).expect(KEY);
+        of_key.queued.remove(&nonce);
+        of_key.count -= 1;
+        if of_key.count == 0 {
+            self.by_key.remove(&waiter.key);
+        }
+        Some(waiter)
     }
 
     /// A waiter was granted its key. An unknown waiter was withdrawn, by an UNLOCK.
     pub(super) fn granted(&mut self, grant: Grant) -> Option<Event> {
-        let Waiter { key, .. } = self.by_nonce.remove(&grant.nonce)?;
+        let Waiter { key, .. } = self.take(grant.nonce)?;
         let Grant { nonce, token, waited, lease } = grant;
         Some(Event::Granted { nonce, key, token, waited, lease })
     }
@@ -77,16 +124,17 @@ impl Waiters {
         self.checks.entry(key).or_default().push(Check { nonce, token });
     }
 
-    /// All checks that were submitted, a script or more for each key, so that an error of a key
-    /// concerns only its waiters. They keep their order, in which waiters that Redis has lost queue
-    /// again.
+    /// All checks that were submitted. They keep their order, in which waiters that Redis has lost
+    /// queue again. Other waiters for the key fill its poll: their next checks then fall together.
     pub(super) fn polls(&mut self, now: Instant) -> Vec<Poll> {
         let mut polls = Vec::new();
-        for (key, checks) in mem::take(&mut self.checks) {
-            for check in &checks {
-                if let Some(waiter) = self.by_nonce.get_mut(&check.nonce) {
-                    waiter.sent_at = now;
-                }
+        for (key, mut checks) in mem::take(&mut self.checks) {
+            if let Some(of_key) = self.by_key.get_mut(&key) {
+                of_key.sent_at = now;
+                let submitted: BTreeSet<_> = checks.iter().map(|check| check.nonce).collect();
+                let others = of_key.queued.difference(&submitted);
+                let others = others.take(NONCES_PER_POLL.saturating_sub(checks.len()));
+                checks.extend(others.map(|&nonce| Check { nonce, token: None }));
             }
             let parts = checks.chunks(NONCES_PER_POLL);
             polls.extend(parts.map(|part| Poll { key: key.clone(), checks: part.to_vec() }));
@@ -101,26 +149,23 @@ impl Waiters {
             return Vec::new();
         }
         // No UNLOCK ends the wait of a given nonce.
-        self.by_nonce.retain(|nonce, waiter| {
-            !nonce.is_given() || waiter.until.is_none_or(|until| until > now)
-        });
-        let mut sent_at = BTreeMap::<Arc<str>, Instant>::new();
-        for waiter in self.by_nonce.values() {
-            let latest = sent_at.entry(waiter.key.clone()).or_default();
-            *latest = waiter.sent_at.max(*latest);
-        }
-        let is_due = |sent: Instant| sent.after(self.sign_max) <= now;
+        let is_over = |nonce: &Nonce, waiter: &Waiter| {
+            nonce.is_given() && waiter.until.is_some_and(|until| until <= now)
+        };
+        let over = self.by_nonce.iter().filter(|(nonce, waiter)| is_over(nonce, waiter));
+        let over: Vec<Nonce> = over.map(|(nonce, _)| *nonce).collect();
+        over.into_iter().for_each(|nonce| self.remove(nonce));
         self.next_sign = None;
-        for sent in sent_at.values().map(|sent| if is_due(*sent) { now } else { *sent }) {
-            self.next_sign = earlier(self.next_sign, Some(sent.after(self.sign_max)));
-        }
-        sent_at.retain(|_, sent| is_due(*sent));
-        for waiter in self.by_nonce.values_mut() {
-            if sent_at.contains_key(&waiter.key) {
-                waiter.sent_at = now;
+        let mut polls = Vec::new();
+        for (key, of_key) in &mut self.by_key {
+            if of_key.sent_at.after(self.sign_max) <= now {
+                of_key.sent_at = now;
+                polls.push(Poll { key: key.clone(), checks: Vec::new() });
             }
+            let next = of_key.sent_at.after(self.sign_max);
+            self.next_sign = earlier(self.next_sign, Some(next));
         }
-        sent_at.into_keys().map(|key| Poll { key, checks: Vec::new() }).collect()
+        polls
     }
 
     pub(super) fn next_sign(&self) -> Option<Instant> {
@@ -143,8 +188,14 @@ impl Waiters {
                     self.remove(nonce);
                     Some(Event::Ended { nonce })
                 }
+                // Its LOCK was sent behind this check.
+                (None, WaiterState::Unknown)
+                    if self.by_nonce.get(&nonce).is_some_and(|waiter| !waiter.is_queued) =>
+                {
+                    None
+                }
                 (None, WaiterState::Unknown) => {
-                    self.forgotten += u32::from(self.by_nonce.remove(&nonce).is_some());
+                    self.forgotten += u32::from(self.take(nonce).is_some());
                     Some(Event::Forgotten { nonce })
                 }
             };
@@ -199,7 +250,7 @@ mod tests {
                 seen.entry(poll.key.clone()).or_default().push(check.nonce);
             }
         }
-        assert_eq!(polls.len(), 6, "two for each key");
+        assert_eq!(polls.len(), 63, "21 for each key");
         for (key, nonces) in seen {
             let first: usize = key[1..].parse().unwrap();
             let all: Vec<_> = (first..2_000).step_by(3).map(nonce).collect();
@@ -235,15 +286,22 @@ mod tests {
         }
     }
 
+    /// Two checks were in flight when Redis lost the queue.
     #[test]
-    fn unknown_waiter_is_no_longer_remembered() {
+    fn unknown_waiter_is_forgotten_once() {
         let mut waiters = waiters();
         let key: Arc<str> = "k".into();
+        let poll = Poll { key: key.clone(), checks: vec![Check { nonce: nonce(1), token: None }] };
         waiters.insert(at(0), nonce(1), key.clone(), None);
-        let poll = Poll { key, checks: vec![Check { nonce: nonce(1), token: None }] };
+        waiters.queued(nonce(1));
         let mut events = Vec::new();
         waiters.polled(&poll, &[WaiterState::Unknown], &mut events);
         assert!(matches!(events[..], [Event::Forgotten { .. }]) && waiters.is_empty());
+        events.clear();
+        // The LOCK that queues it again is sent before the reply to the second check.
+        waiters.insert(at(0), nonce(1), key, None);
+        waiters.polled(&poll, &[WaiterState::Unknown], &mut events);
+        assert!(events.is_empty() && !waiters.is_empty(), "{events:?}");
     }
 
     #[test]

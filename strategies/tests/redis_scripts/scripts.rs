@@ -40,7 +40,8 @@ impl Scripts {
         Self { server, connection, memory: NONCE_MEMORY, waiters_max: 100 }
     }
 
-    /// Runs a script as process `p`, and returns its words.
+    /// Runs a script with one request as process `p`. Returns the words of the time, of the result,
+    /// and of the grants to the process.
     pub(super) async fn run(
         &mut self,
         script: &str,
@@ -48,22 +49,47 @@ impl Scripts {
         arguments: &[&str],
     ) -> Vec<String> {
         let reply = self.try_run(script, process, arguments).await.unwrap();
-        let mut words = Vec::new();
-        flatten(&reply, &mut words);
-        words
+        let mut lines: Vec<&str> = reply.lines().collect();
+        lines.swap(0, 1);
+        lines.join(" ").split([' ', ',']).map(str::to_owned).collect()
     }
 
+    /// The same; an error of the request is one of the script.
     pub(super) async fn try_run(
         &mut self,
         script: &str,
         process: u8,
         arguments: &[&str],
-    ) -> RedisResult<Value> {
+    ) -> RedisResult<String> {
+        let reply = self.run_list(script, process, &[("k", arguments)]).await?;
+        if reply.starts_with('-') {
+            let error = reply.replacen('\n', "\r\n", 1);
+            redis::parse_redis_value(error.as_bytes())?.extract_error()?;
+        }
+        Ok(reply)
+    }
+
+    /// Runs a script with a list of requests: the key and the arguments of each.
+    pub(super) async fn run_list(
+        &mut self,
+        script: &str,
+        process: u8,
+        list: &[(&str, &[&str])],
+    ) -> RedisResult<String> {
         let (_, text) = scripts().into_iter().find(|(name, _)| *name == script).unwrap();
-        let settings = format!("{} 3000 {} {NONCES_MAX} ns:p:", self.memory, self.waiters_max);
+        let (memory, waiters_max) = (self.memory, self.waiters_max);
+        let settings =
+            format!("{process:032x} {memory} 3000 {waiters_max} {NONCES_MAX} ns:p:");
         let mut cmd = redis::cmd("EVAL");
-        cmd.arg(text).arg(NAMES.len()).arg(&NAMES).arg(format!("{process:032x}")).arg(settings);
-        cmd.arg(arguments).query_async(&mut self.connection).await
+        cmd.arg(text).arg(NAMES.len() * list.len());
+        for (key, _) in list {
+            let of_key = |name: &str| name.strip_suffix('k').map(|part| format!("{part}{key}"));
+            let names = NAMES.map(|name| of_key(name).unwrap_or_else(|| name.to_owned()));
+            cmd.arg(&names);
+        }
+        cmd.arg(settings);
+        list.iter().for_each(|(_, arguments)| _ = cmd.arg(*arguments));
+        cmd.query_async(&mut self.connection).await
     }
 
     /// A LOCK that waits for `wait` ms; `copies` of it may be in flight.
@@ -93,7 +119,7 @@ impl Scripts {
     pub(super) async fn unlock(&mut self, nonce: u8, copies: bool) -> Vec<String> {
         let value: Option<String> = self.server.command(&["GET", HOLDER]).await;
         let token = value.as_ref().and_then(|value| value.split(' ').nth(2)).unwrap_or("0");
-        self.run(UNLOCK, 1, &[&hex(nonce), flag(copies), token]).await
+        self.run(UNLOCK, 1, &[&hex(nonce), token, flag(copies)]).await
     }
 
     pub(super) async fn extend(&mut self, process: u8, nonce: u8, duration: u64) -> Vec<String> {
@@ -125,18 +151,6 @@ impl Scripts {
     /// For how many milliseconds more anything is remembered.
     pub(super) async fn remembered_for(&self) -> i64 {
         self.number(&["PTTL", MEMORY]).await
-    }
-}
-
-pub(super) fn flatten(value: &Value, words: &mut Vec<String>) {
-    match value {
-        Value::Array(parts) => parts.iter().for_each(|part| flatten(part, words)),
-        Value::Int(number) => words.push(number.to_string()),
-        Value::BulkString(bytes) => {
-            words.extend(String::from_utf8_lossy(bytes).split([' ', '\n']).map(str::to_owned));
-        }
-        Value::Nil => words.push("nil".to_owned()),
-        other => panic!("{other:?}"),
     }
 }
 

@@ -18,7 +18,7 @@ use gaggle_strategies::{
 use self::view::{Holder, KeyView};
 use super::{Acquisition, Invariants, Ledger};
 use crate::{
-    redis_server::{Reply, Run, Server, Verb},
+    redis_server::{KeySpace, Run, Verb},
     simulator::recorder::Op,
 };
 
@@ -59,14 +59,19 @@ impl Default for Scripts {
 }
 
 impl Invariants {
-    /// Checks the effects of one script.
-    pub(in crate::simulator) fn after_script(&mut self, server: &Server, now_us: u64, run: &Run) {
+    /// Checks the effects of one request of a script, which left these keys.
+    pub(in crate::simulator) fn after_script(
+        &mut self,
+        keys: &mut KeySpace,
+        now_us: u64,
+        run: &Run,
+    ) {
         let now = ClusterTime(now_us / 1000);
         self.expire(now);
         let names = &run.keys[2..];
         let lock = String::from_utf8_lossy(&names[0]);
         let key: Arc<str> = lock.split_once(":l:").expect("the name of a lock").1.into();
-        let after = KeyView::read(server, now_us, names);
+        let after = KeyView::read(keys, names);
         let before = self.scripts.keys.insert(key.clone(), after.clone()).unwrap_or_default();
         let command = self.scripts.command(&key, now, run);
         // A POLL is a sign of life before the key is granted to the next waiter, unless the queue
@@ -78,13 +83,13 @@ impl Invariants {
         if run.verb == Verb::Lock && run.reply.as_ref().is_ok_and(|reply| word(reply) == "queued") {
             self.scripts.note_life(&key, now, run);
             self.scripts.enqueued(now, run, &before);
-            if repeated::check(server, now_us, run, &before, &after) {
+            if repeated::check(keys, now_us, run, &before, &after) {
                 self.coverage.reach("repeated nonce of another call while it waits");
             }
         }
         let head = before.queue.first().copied();
         self.ledger(now, &command, &effects, |_| head);
-        memory::check(server, now, run, &before, &after);
+        memory::check(keys, now, run, &before, &after);
     }
 
     /// Leases end by the server's clock, whether a script sees it or not.
@@ -167,7 +172,7 @@ impl Invariants {
 
     /// The grant of whose force-unlock this publication of a script notifies.
     pub(in crate::simulator) fn forced_by(run: &Run, push: &[u8]) -> Option<Acquisition> {
-        let notice = run.args.get(6).filter(|_| run.verb == Verb::Unlock)?;
+        let (_, notice) = run.args.get(3).filter(|_| run.verb == Verb::Unlock)?.split_first()?;
         let is_notice = push.ends_with(&[notice, b"\r\n".as_slice()].concat());
         let text = String::from_utf8_lossy(notice);
         let mut words = text.strip_prefix("2 ").filter(|_| is_notice)?.split(' ');
@@ -191,7 +196,7 @@ impl Invariants {
 
 impl Scripts {
     fn note_life(&mut self, key: &Arc<str>, now: ClusterTime, run: &Run) {
-        let process = String::from_utf8_lossy(&run.args[0]).into_owned();
+        let process = setting(run, 0);
         self.last_alive_at.insert((key.clone(), process), now.0);
     }
 
@@ -199,10 +204,10 @@ impl Scripts {
     /// another call replaces it.
     fn enqueued(&mut self, now: ClusterTime, run: &Run, before: &KeyView) {
         let arg = |at: usize| String::from_utf8_lossy(&run.args[at]);
-        let (nonce, mut process) = (nonce(&arg(3)), arg(0).into_owned());
-        let mut until = (arg(5) != "-1").then(|| now.0 + number(&arg(5))).map(|end| (end, end));
+        let (nonce, mut process) = (nonce(&arg(2)), setting(run, 0));
+        let mut until = (arg(4) != "-1").then(|| now.0 + number(&arg(4))).map(|end| (end, end));
         let copy = self.waiters.get(&nonce).filter(|_| before.queue.contains(&nonce));
-        if let Some(waiter) = copy.filter(|_| arg(6) == "c") {
+        if let Some(waiter) = copy.filter(|_| arg(5) == "c") {
             process.clone_from(&waiter.process);
             until = waiter
                 .until
@@ -218,37 +223,35 @@ impl Scripts {
         let key = key.clone();
         match run.verb {
             Verb::Lock => {
-                let (nonce, wait) = (nonce(&arg(3)), arg(5));
+                let (nonce, wait) = (nonce(&arg(2)), arg(4));
                 let wait = match &*wait {
                     "0" => Wait::No,
                     "-1" => Wait::Forever,
                     ms => Wait::Ms(number(ms)),
                 };
-                let settings = arg(1);
-                let memory = number(settings.split(' ').next().expect("nonce_memory"));
-                let seen = number(&arg(2)) / 1000 - memory;
+                let seen = number(&arg(1)) / 1000 - number(&setting(run, 1));
                 let again = self.expired.get(&nonce).is_some_and(|end| *end < seen);
                 let time = ClusterTime(if again { now.0 + 1 } else { seen });
                 let seen = Seen::At { group: 0, time };
-                let owner = arg(7);
+                let owner = arg(6);
                 let label = owner.split_once(" +").map(|(_, label)| label.to_owned());
                 Command::Lock(LockRequest {
                     key,
                     nonce,
                     process: ProcessId(0),
-                    duration_ms: number(&arg(4)),
+                    duration_ms: number(&arg(3)),
                     wait,
                     seen,
                     owner: Arc::new(Owner { host: String::new(), pid: 0, label }),
                 })
             }
-            Verb::Unlock => Command::Unlock { key, nonce: nonce(&arg(2)), forget: false },
+            Verb::Unlock => Command::Unlock { key, nonce: nonce(&arg(1)), forget: false },
             Verb::Extend => Command::Extend {
                 key,
-                nonce: nonce(&arg(2)),
+                nonce: nonce(&arg(1)),
                 process: ProcessId(0),
                 request: 0,
-                duration_ms: number(&arg(3)),
+                duration_ms: number(&arg(2)),
             },
             Verb::Poll | Verb::Inspect | Verb::Mark => Command::Noop,
         }
@@ -264,8 +267,8 @@ impl Scripts {
     ) -> Vec<Effect> {
         let arg = |at: usize| String::from_utf8_lossy(&run.args[at]);
         let own = match run.verb {
-            Verb::Lock => Some(nonce(&arg(3))),
-            Verb::Unlock | Verb::Extend => Some(nonce(&arg(2))),
+            Verb::Lock => Some(nonce(&arg(2))),
+            Verb::Unlock | Verb::Extend => Some(nonce(&arg(1))),
             Verb::Poll | Verb::Inspect | Verb::Mark => None,
         };
         let word = run.reply.as_ref().map(word).unwrap_or_default();
@@ -309,7 +312,7 @@ impl Scripts {
                     assert!(waits, "{nonce} was granted {key} after its wait");
                 }
                 let ahead = place.map_or(&*after.queue, |place| &before.queue[..place]);
-                let tries = run.verb == Verb::Lock && own == Some(nonce) && arg(5) == "0";
+                let tries = run.verb == Verb::Lock && own == Some(nonce) && arg(4) == "0";
                 for waiter in ahead.iter().filter(|waiter| after.queue.contains(waiter)) {
                     // Dropped, and enqueued again by this script; or passed by a try.
                     let again = run.verb == Verb::Lock && own == Some(*waiter);
@@ -366,8 +369,7 @@ impl Scripts {
     /// A waiter is dropped only after its own deadline, or when its process is silent.
     fn check_dropped(&self, nonce: Nonce, key: &Arc<str>, now: ClusterTime, run: &Run) {
         let Some(waiter) = self.waiters.get(&nonce) else { return };
-        let settings = String::from_utf8_lossy(&run.args[1]);
-        let waiter_ttl = number(settings.split(' ').nth(1).expect("waiter_ttl"));
+        let waiter_ttl = number(&setting(run, 2));
         let over = waiter.until.is_some_and(|(first, _)| first <= now.0);
         let last_alive_at = self.last_alive_at.get(&(key.clone(), waiter.process.clone()));
         let silent = last_alive_at.is_none_or(|at| now.0 >= at + waiter_ttl);
@@ -381,13 +383,18 @@ fn expired(key: &Arc<str>, nonce: Nonce, token: u64) -> Effect {
 
 /// Whether it is a force-unlock that found another grant, or none, and changed nothing.
 fn is_late_force(run: &Run) -> bool {
-    run.args.len() > 5 && run.reply.as_ref().is_ok_and(|reply| word(reply) != "held")
+    run.args[3].len() > 1 && run.reply.as_ref().is_ok_and(|reply| word(reply) != "held")
 }
 
-/// The result in a reply "now result".
-fn word(reply: &Reply) -> String {
-    let Reply::Text(text) = reply else { return String::new() };
-    String::from_utf8_lossy(text).split([' ', '\n']).nth(1).unwrap_or_default().to_owned()
+/// An option that the script has: the process, nonce_memory, waiter_ttl and more.
+fn setting(run: &Run, at: usize) -> String {
+    let settings = String::from_utf8_lossy(&run.args[0]);
+    settings.split(' ').nth(at).expect("a script has all options").to_owned()
+}
+
+/// The first word of a result.
+fn word(reply: &String) -> &str {
+    reply.split(' ').next().unwrap_or_default()
 }
 
 fn refusal(word: &str) -> Option<Refusal> {

@@ -1,6 +1,6 @@
 //! Publications of a simulated Redis, and what a process must know once it has read one.
 
-use super::{ConnectionId, Engine, Event, Run, ServerEvent, World, process_of};
+use super::{ConnectionId, Engine, Event, KeySpace, Run, ServerEvent, World, process_of};
 use crate::simulator::{
     invariants::{Acquisition, Invariants},
     redis::Notice,
@@ -8,7 +8,7 @@ use crate::simulator::{
 
 impl World {
     /// Sends a publication of a script: in time, late, or not at all.
-    pub(super) fn publish(&mut self, to: ConnectionId, push: Vec<u8>, run: &Run) {
+    pub(super) fn publish(&mut self, to: ConnectionId, push: Vec<u8>, runs: &[(Run, KeySpace)]) {
         let now = self.now();
         let host = self.host.as_mut().expect("a deployment of Redis");
         if host.random.chance(host.plan.lost_publication) {
@@ -25,7 +25,8 @@ impl World {
             let host = self.host.as_ref().expect("a deployment of Redis");
             // No server sends a grant after the notice that it was ended.
             let one = host.connections.get(&to).filter(|one| !one.mute && one.late_until < now);
-            if let (Some(one), Some(acquisition)) = (one, Invariants::forced_by(run, &push)) {
+            let forced = runs.iter().find_map(|(run, _)| Invariants::forced_by(run, &push));
+            if let (Some(one), Some(acquisition)) = (one, forced) {
                 let event = ServerEvent::Notice(to, acquisition);
                 self.agenda.schedule(one.at_client + 1, Event::Server(event));
             }

@@ -28,7 +28,11 @@ use crate::{
     },
     clock::Instant,
     random::Ids,
-    redis::{error::ConnectionError, options::RedisOptions, request::Request},
+    redis::{
+        error::ConnectionError,
+        options::RedisOptions,
+        request::{List, Request},
+    },
 };
 
 /// The server's time at a new connection, in microseconds, and what it may have lost.
@@ -178,7 +182,7 @@ impl Connection {
     pub(in crate::redis) fn received(
         &mut self,
         now: Instant,
-    ) -> (Vec<Vec<u8>>, Vec<(Request, Value)>) {
+    ) -> (Vec<Vec<u8>>, Vec<(List, Value)>) {
         let State::Up { pipeline, silent_since, .. } = &mut self.state else {
             return Default::default();
         };
@@ -212,19 +216,19 @@ impl Connection {
         pending
     }
 
-    /// Takes a request, which leaves when this is polled next.
+    /// Takes a list, encoded as `cmd`, which leaves when this is polled next.
     ///
     /// # Panics
     ///
     /// If there is no connection.
-    pub(in crate::redis) fn send(&mut self, now: Instant, request: Request, cmd: Cmd) {
+    pub(in crate::redis) fn send(&mut self, now: Instant, list: List, cmd: Cmd) {
         let State::Up { pipeline, silent_since, .. } = &mut self.state else {
             unreachable!("nothing is submitted without a connection")
         };
         if pipeline.is_idle() {
             *silent_since = now;
         }
-        pipeline.send(request, cmd);
+        pipeline.send(list, cmd);
     }
 
     /// Whether an idle connection needs a test.
@@ -257,7 +261,7 @@ impl Connection {
         matches!(self.state, State::Up { .. })
     }
 
-    /// Whether requests wait for replies to as many as may be in flight.
+    /// Whether lists wait for replies to as many as may be in flight.
     pub(in crate::redis) fn is_congested(&self) -> bool {
         matches!(&self.state, State::Up { pipeline, .. } if pipeline.is_congested())
     }

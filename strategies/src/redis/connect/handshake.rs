@@ -89,8 +89,8 @@ impl Handshake {
             commands.push(("PUBLISH", command(&["PUBLISH", topic, protocol::HELLO])));
         }
         let load =
-            |script: &script::Script| ("SCRIPT LOAD", command(&["SCRIPT", "LOAD", script.text()]));
-        commands.extend(script::all().map(load));
+            |script: &script::Script| ("SCRIPT LOAD", command(&["SCRIPT", "LOAD", &script.text]));
+        commands.extend(script::all().iter().map(load));
         let ask = async |(name, cmd): &(&'static str, Cmd)| {
             let reply = connection.clone().send_packed_command(cmd).await;
             self.reply(name, reply)

@@ -1,4 +1,5 @@
-//! Requests on one connection: handed to the client library, which returns the replies in order.
+//! Lists of requests on one connection: handed to the client library, which returns the replies in
+//! order.
 //!
 //! The library's own driver is polled here and nowhere else.
 
@@ -22,12 +23,15 @@ use tokio::sync::mpsc;
 use super::{dial::Stream, handshake::Handshake};
 use crate::{
     client::commands::Fate,
-    redis::{error::ConnectionError, request::Request},
+    redis::{
+        error::ConnectionError,
+        request::{List, Request},
+    },
 };
 
-/// How many requests may be pending on the connection; more wait here. It bounds what a lost
-/// connection leaves of unknown fate.
-const IN_FLIGHT_MAX: usize = 1024;
+/// How many lists may be pending on the connection; more wait here. It bounds what a lost connection
+/// leaves of unknown fate.
+const IN_FLIGHT_MAX: usize = 256;
 /// How many bytes the library gathers for one write: about eight requests, which the server runs
 /// while the next are encoded. Larger writes were slower.
 const WRITE_BYTES: usize = 4096;
@@ -38,15 +42,15 @@ const READ_BYTES: usize = 128 * 1024;
 type Driver = Pin<Box<dyn Future<Output = ()> + Send>>;
 type Reply = Pin<Box<dyn Future<Output = RedisResult<Value>> + Send>>;
 
-/// Requests in flight on one connection, their replies, and publications.
+/// Lists in flight on one connection, their replies, and publications.
 pub(super) struct Pipeline {
     connection: MultiplexedConnection,
     driver: Driver,
-    /// The requests in the order of their sends, and so of their replies. The first `handed` were
-    /// given to the library.
-    requests: VecDeque<(Request, Reply)>,
+    /// The lists in the order of their sends, and so of their replies. The first `handed` were given
+    /// to the library.
+    lists: VecDeque<(List, Reply)>,
     handed: usize,
-    replies: Vec<(Request, Value)>,
+    replies: Vec<(List, Value)>,
     pushes: mpsc::UnboundedReceiver<PushInfo>,
     limit: ReplyLimit,
     /// Why it is unusable, if it is.
@@ -85,7 +89,7 @@ impl Pipeline {
         let pipeline = Self {
             connection,
             driver,
-            requests: VecDeque::new(),
+            lists: VecDeque::new(),
             handed: 0,
             replies: Vec::new(),
             pushes,
@@ -95,15 +99,15 @@ impl Pipeline {
         Ok((pipeline, time))
     }
 
-    /// Takes a request, which leaves when this is polled next.
-    pub(super) fn send(&mut self, request: Request, cmd: Cmd) {
+    /// Takes a list, encoded as `cmd`, which leaves when this is polled next.
+    pub(super) fn send(&mut self, list: List, cmd: Cmd) {
         let mut connection = self.connection.clone();
         let reply = Box::pin(async move { connection.send_packed_command(&cmd).await });
-        self.requests.push_back((request, reply));
+        self.lists.push_back((list, reply));
     }
 
     /// Takes the publications to this process and the replies.
-    pub(super) fn received(&mut self) -> (Vec<Vec<u8>>, Vec<(Request, Value)>) {
+    pub(super) fn received(&mut self) -> (Vec<Vec<u8>>, Vec<(List, Value)>) {
         let pushes = iter::from_fn(|| self.pushes.try_recv().ok());
         let published = pushes.filter_map(|mut push| match (push.kind, push.data.pop()) {
             (PushKind::Message, Some(Value::BulkString(payload))) => Some(payload),
@@ -116,17 +120,17 @@ impl Pipeline {
     pub(super) fn take_pending(&mut self) -> Vec<(Request, Fate)> {
         let handed = mem::take(&mut self.handed);
         let fate = |at| if at < handed { Fate::NoReply } else { Fate::Unsent };
-        let requests = mem::take(&mut self.requests).into_iter().enumerate();
-        requests.map(|(at, (request, _))| (request, fate(at))).collect()
+        let lists = mem::take(&mut self.lists).into_iter().enumerate();
+        lists.flat_map(|(at, (list, _))| list.into_iter().map(move |it| (it, fate(at)))).collect()
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        self.requests.is_empty()
+        self.lists.is_empty()
     }
 
-    /// Whether requests wait for replies to as many as may be in flight.
+    /// Whether lists wait for replies to as many as may be in flight.
     pub(super) fn is_congested(&self) -> bool {
-        self.requests.len() > IN_FLIGHT_MAX
+        self.lists.len() > IN_FLIGHT_MAX
     }
 
     /// Why it is unusable, if it is.
@@ -134,7 +138,7 @@ impl Pipeline {
         self.end.as_deref()
     }
 
-    /// Hands requests to the library, writes, reads, and takes replies, until nothing more moves.
+    /// Hands lists to the library, writes, reads, and takes replies, until nothing more moves.
     /// Returns whether there is something to take.
     pub(super) fn poll(&mut self, context: &mut Context<'_>) -> bool {
         // A reply becomes ready only while the driver is polled, which is here: what wakes this
@@ -148,7 +152,7 @@ impl Pipeline {
             }
             let before = self.handed;
             self.take_replies(unwoken);
-            let has_more = self.requests.len() > self.handed;
+            let has_more = self.lists.len() > self.handed;
             if self.handed == before || !has_more {
                 break;
             }
@@ -160,8 +164,8 @@ impl Pipeline {
     }
 
     fn hand_in(&mut self, unwoken: &mut Context<'_>) {
-        while self.handed < self.requests.len().min(IN_FLIGHT_MAX) {
-            let (_, reply) = &mut self.requests[self.handed];
+        while self.handed < self.lists.len().min(IN_FLIGHT_MAX) {
+            let (_, reply) = &mut self.lists[self.handed];
             // The library queues as many as may be in flight, so that one poll hands it in.
             if let Poll::Ready(ended) = reply.as_mut().poll(unwoken) {
                 self.end = Some(ended.map_or_else(|error| reason(&error), |_| CLOSED.into()));
@@ -173,7 +177,7 @@ impl Pipeline {
 
     fn take_replies(&mut self, unwoken: &mut Context<'_>) {
         while self.handed > 0
-            && let Some((_, reply)) = self.requests.front_mut()
+            && let Some((_, reply)) = self.lists.front_mut()
             && let Poll::Ready(reply) = reply.as_mut().poll(unwoken)
         {
             let value = match reply {
@@ -181,13 +185,13 @@ impl Pipeline {
                 Err(error) => {
                     self.end = Some(reason(&error));
                     // A completed future must not be polled again.
-                    self.requests[0].1 = Box::pin(std::future::pending());
+                    self.lists[0].1 = Box::pin(std::future::pending());
                     return;
                 }
             };
-            let (request, _) = self.requests.pop_front().expect("it has just been polled");
+            let (list, _) = self.lists.pop_front().expect("it has just been polled");
             self.handed -= 1;
-            self.replies.push((request, value));
+            self.replies.push((list, value));
         }
     }
 }

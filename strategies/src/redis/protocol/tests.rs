@@ -32,13 +32,32 @@ fn words(number: u128) -> String {
     format!("{} 9 100 400 5000", nonce(number))
 }
 
-/// The text of a reply with a grant of this process.
-fn line(result: &str) -> Value {
-    text(&format!("5 {result}\n{}", words(7)))
+#[test]
+fn reply_has_a_result_for_each_request() {
+    let tail = format!("5\n{}\n{}", words(7), words(8));
+    let read = replies(text(&format!("held\n-WRONGTYPE an error\n{tail}")), 2).unwrap();
+    assert_eq!((read.now, &read.grants[..]), (5, &[grant(7), grant(8)][..]));
+    let [held, Value::ServerError(error)] = &read.results[..] else { panic!("{read:?}") };
+    assert_eq!((held, error.code()), (&text("held"), "WRONGTYPE"));
+    assert_eq!(error.details(), Some("an error"));
+    for (wrong, count) in [
+        (text(&format!("held\n{tail}")), 2),
+        (text(&format!("held\nheld\n{tail}")), 1),
+        (text("held"), 1),
+        (text("held\nx"), 1),
+        (text("held\n5\nx"), 1),
+        (text("-\r\n:5\n5"), 1),
+        (text(""), 1),
+        (array(&[text("held"), text("5")]), 1),
+        (Value::Int(5), 1),
+        (Value::Nil, 1),
+    ] {
+        replies(wrong, count).unwrap_err();
+    }
 }
 
 #[test]
-fn every_reply_to_lock_is_read() {
+fn every_result_of_lock_is_read() {
     let (ms, of, key) = (Duration::from_millis, nonce(1), Arc::<str>::from("k"));
     let lease = ms(5000);
     let locked = |value| locked(value, of, &key, lease);
@@ -50,7 +69,7 @@ fn every_reply_to_lock_is_read() {
         lease,
     };
     let limit = |what, limit| Event::Limit { nonce: of, what, limit };
-    let replies = [
+    let results = [
         ("granted 3", granted(3, lease)),
         ("again 3 700", granted(3, ms(700))),
         ("queued 700", Event::Queued { nonce: of, holder_lease: Some(ms(700)) }),
@@ -60,56 +79,43 @@ fn every_reply_to_lock_is_read() {
         ("waiters 8", limit("waiters per key", 8)),
         ("nonces 8", limit("nonces remembered", 8)),
     ];
-    for (words, result) in replies {
-        for (value, grants) in
-            [(line(words), vec![grant(7)]), (text(&format!("5 {words}")), Vec::new())]
-        {
-            let reply = locked(value).unwrap();
-            assert_eq!((reply.now, reply.grants), (5, grants));
-            assert_eq!(format!("{:?}", reply.result), format!("{result:?}"));
-        }
+    for (words, result) in results {
+        assert_eq!(format!("{:?}", locked(text(words)).unwrap()), format!("{result:?}"));
     }
     for wrong in ["other", "", "again", "again 3", "granted x", "granted -3"] {
-        locked(line(wrong)).unwrap_err();
+        locked(text(wrong)).unwrap_err();
     }
-    for wrong in [text(""), text("granted 3"), text("5 held\nx"), Value::Int(5), Value::Nil] {
+    for wrong in [Value::Int(5), Value::Nil, array(&[text("held")])] {
         locked(wrong).unwrap_err();
     }
 }
 
 #[test]
-fn every_reply_to_unlock_is_read() {
-    for (word, result) in [("held", true), ("gone", false)] {
-        let expected = Reply { now: 5, grants: vec![grant(7)], result };
-        assert_eq!(held(line(word)).unwrap(), expected);
-    }
-    let without_time = Reply { now: 0, grants: Vec::new(), result: true };
-    assert_eq!(held(text("0 held")).unwrap(), without_time);
-    for wrong in ["", "held", "held x", "x held", "6", "6 other", "6 held\n7"] {
+fn every_result_of_unlock_is_read() {
+    assert_eq!((held(text("held")), held(text("gone"))), (Ok(true), Ok(false)));
+    for wrong in ["", "held x", "6 held", "other"] {
         held(text(wrong)).unwrap_err();
     }
     held(Value::Int(1)).unwrap_err();
 }
 
 #[test]
-fn poll_replies_follow_their_nonces() {
-    let poll = |entries: &[&str]| {
-        let entries = entries.iter().map(|entry| text(entry));
-        Value::Array([line("700")].into_iter().chain(entries).collect())
+fn results_of_poll_name_their_nonces() {
+    let poll = |parts: &[String]| {
+        let parts = [&["700".to_owned()], parts].concat().join(",");
+        found(text(&parts), (1..=4).map(nonce))
     };
-    let granted = format!("4 granted {}", words(4));
-    let reply = found(poll(&["3 unknown", "1 spent", &granted]), 4).unwrap();
+    let parts = [format!("{} unknown", nonce(3)), format!("{} spent", nonce(1)), words(4)];
     let waiting = WaiterState::Waiting { remaining: Duration::from_millis(700) };
     assert_eq!(
-        reply.result,
+        poll(&parts).unwrap(),
         [WaiterState::Ended, waiting, WaiterState::Unknown, WaiterState::Holds(grant(4))]
     );
-    assert_eq!((reply.now, reply.grants), (5, vec![grant(7)]));
-    // Positions that were not asked after, an unknown word, and no lease.
-    for wrong in ["0 spent", "5 spent", "1 other", "1 granted", "spent"] {
-        found(poll(&[wrong]), 4).unwrap_err();
+    assert_eq!(poll(&[]).unwrap(), [waiting; 4]);
+    for wrong in ["x spent", "", &format!("{} other", nonce(1)), &nonce(1).to_string()] {
+        poll(&[wrong.to_owned()]).unwrap_err();
     }
-    found(array(&[line("")]), 4).unwrap_err();
+    found(text(""), [nonce(1)].into_iter()).unwrap_err();
 }
 
 #[test]
@@ -117,13 +123,16 @@ fn grant_counts_from_its_stamps() {
     // In the second pair the clock was stepped back between the two stamps.
     for (stamps, waited) in [("100 400", 300), ("100 50", 0)] {
         let grant = published(format!("1 {} 9 {stamps} 5000", nonce(7)).as_bytes());
-        assert_eq!(grant.unwrap().waited, Duration::from_micros(waited));
+        assert_eq!(grant.unwrap()[0].waited, Duration::from_micros(waited));
     }
 }
 
 #[test]
 fn publication_of_another_version_is_not_read() {
-    assert_eq!(published(format!("1 {}", words(7)).as_bytes()), Some(grant(7)));
+    assert_eq!(published(format!("1 {}", words(7)).as_bytes()), Some(vec![grant(7)]));
+    let two = format!("1 {}\n{}", words(7), words(8));
+    assert_eq!(published(two.as_bytes()), Some(vec![grant(7), grant(8)]));
+    assert_eq!(published(format!("1 {}\nx", words(7)).as_bytes()), None);
     assert_eq!(published(format!("2 {}", words(7)).as_bytes()), None);
     assert_eq!(published(b"1 x 9 100 400 5000"), None);
     assert_eq!(published(HELLO.as_bytes()), None);
@@ -157,16 +166,15 @@ fn scan_ends_at_the_cursor_zero() {
 
 #[test]
 fn label_with_spaces_is_shown_whole() {
-    let head = text(&format!("5 held {} 5 1 700 2\n{}", nonce(1), words(7)));
-    let shown = inspected(array(&[head.clone(), text("42 host + a\nb c")])).unwrap();
-    assert_eq!(shown.grants.len(), 1);
-    let shown = shown.result.unwrap();
-    assert_eq!(shown.owner.label.as_deref(), Some(" a\nb c"));
+    let head = format!("held {} 5 1 700 2", nonce(1));
+    let shown = inspected(text(&format!("{head} 42 host + a%0Ab%25 c")), 5).unwrap().unwrap();
+    assert_eq!(shown.owner.label.as_deref(), Some(" a\nb% c"));
     assert_eq!((shown.owner.pid, shown.waiters, shown.fencing_token), (42, 2, 5));
-    assert_eq!(inspected(text("5 free")).unwrap().result, None);
-    let foreign = [text("5 foreign"), array(&[head, text("junk")])];
-    for value in foreign {
-        assert_eq!(inspected(value).unwrap_err(), "the stored value is not a lock");
+    assert_eq!(shown.held_for, Duration::from_micros(4));
+    assert_eq!(inspected(text("free"), 5).unwrap(), None);
+    for foreign in ["foreign".to_owned(), format!("{head} junk"), head] {
+        let error = inspected(text(&foreign), 5).unwrap_err();
+        assert_eq!(error, "the stored value is not a lock");
     }
 }
 
@@ -188,7 +196,7 @@ fn server_time_is_read_in_microseconds() {
 }
 
 const WORDS: [&str; 8] =
-    ["granted", "again", "queued", "spent", "held", "x", "1 2 3 4", "5 held\n6 7 8 9"];
+    ["granted", "again", "queued", "spent", "held", "x", "1 2 3 4", "5\n6 7 8 9"];
 
 fn any_value() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
@@ -213,8 +221,9 @@ proptest! {
         let _ = scanned(value.clone());
         let _ = locked(value.clone(), nonce(1), &"k".into(), Duration::ZERO);
         let _ = held(value.clone());
-        let _ = found(value.clone(), 3);
-        let _ = inspected(value.clone());
+        let _ = found(value.clone(), [nonce(1)].into_iter());
+        let _ = inspected(value.clone(), 5);
+        let _ = replies(value.clone(), 2);
         let _ = time(&value);
     }
 }

@@ -3,7 +3,7 @@
 use gaggle_strategies::lock::Nonce;
 
 use super::{nonce, number};
-use crate::redis_server::Server;
+use crate::redis_server::KeySpace;
 
 /// A key after the last script that named it.
 #[derive(Clone, Debug, Default)]
@@ -25,21 +25,19 @@ pub(super) struct Holder {
 }
 
 impl KeyView {
-    pub(super) fn read(server: &Server, now_us: u64, names: &[Vec<u8>]) -> Self {
-        server.look(now_us, |keys| {
-            let holder = keys.text(&names[0]).map(|(value, end)| {
-                let words: Vec<&str> = value.split(' ').collect();
-                Holder {
-                    nonce: nonce(words[0]),
-                    token: number(words[2]),
-                    expires_at: end.expect("a lease has an end") + 1,
-                }
-            });
-            let kept = keys.text(&names[3]);
-            let kept = kept.map(|(text, end)| (nonce(&text), end.expect("a memory has an end")));
-            let queue = keys.members(&names[1]).iter().map(|text| nonce(text)).collect();
-            Self { holder, kept, queue, queue_end: keys.end(&names[1]) }
-        })
+    pub(super) fn read(keys: &mut KeySpace, names: &[Vec<u8>]) -> Self {
+        let holder = keys.text(&names[0]).map(|(value, end)| {
+            let words: Vec<&str> = value.split(' ').collect();
+            Holder {
+                nonce: nonce(words[0]),
+                token: number(words[2]),
+                expires_at: end.expect("a lease has an end") + 1,
+            }
+        });
+        let kept = keys.text(&names[3]);
+        let kept = kept.map(|(text, end)| (nonce(&text), end.expect("a memory has an end")));
+        let queue = keys.members(&names[1]).iter().map(|text| nonce(text)).collect();
+        Self { holder, kept, queue, queue_end: keys.end(&names[1]) }
     }
 
     /// Whether Redis remembers the holder after its lease.

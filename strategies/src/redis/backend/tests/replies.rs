@@ -13,7 +13,7 @@ fn grant_by_the_reply_counts_its_whole_lease() {
     assert!(lab.turn().is_empty());
     let commands = lab.commands();
     assert!(matches!(&commands[..], [command] if command[0] == "EVALSHA"), "{commands:?}");
-    lab.say(&bulk("7 granted 7"));
+    lab.say(&listed("7", &["granted 7"]));
     let events = lab.turn();
     let [Event::Granted { nonce: of, token: 7, waited, lease, .. }] = events[..] else {
         panic!("{events:?}")
@@ -26,7 +26,7 @@ fn publication_grants_a_waiter_once() {
     let mut lab = Lab::up();
     lab.submit(lock(1, Until::Forever));
     lab.turn();
-    lab.say(&bulk("5 queued 9"));
+    lab.say(&listed("5", &["queued 9"]));
     let events = lab.turn();
     let [Event::Queued { holder_lease: Some(_), .. }] = events[..] else { panic!("{events:?}") };
     let grant = format!("1 {} 9 100 400 3000", nonce(1));
@@ -47,13 +47,13 @@ fn forced_loss_follows_the_replies_before_it() {
         token: 9,
         lease: Duration::from_secs(5),
     };
-    for (command, reply) in [(lock(1, Until::Now), "5 granted 9"), (extend, "5 held")] {
+    for (command, reply) in [(lock(1, Until::Now), "granted 9"), (extend, "held")] {
         let mut lab = Lab::up();
         lab.submit(command);
         lab.turn();
         let payload = protocol::forced_payload(nonce(1), 9, "k", "operator: it hangs");
         let push = format!(">3\r\n$7\r\nmessage\r\n$1\r\nt\r\n{}", bulk(&payload));
-        lab.say(&(bulk(reply) + &push));
+        lab.say(&(listed("5", &[reply]) + &push));
         let events = lab.turn();
         let [
             Event::Lost { .. },
@@ -64,6 +64,88 @@ fn forced_loss_follows_the_replies_before_it() {
             panic!("{events:?}")
         };
     }
+}
+
+/// A key that another program wrote, and a memory that is full from the third request on.
+#[test]
+fn each_request_of_a_list_has_its_own_outcome() {
+    let mut lab = Lab::up();
+    for number in 1..=4 {
+        lab.submit(lock(number, Until::Now));
+    }
+    lab.turn();
+    assert_eq!(lab.commands().len(), 1);
+    lab.say(&listed("7", &["granted 7", "-WRONGTYPE Operation", "-OOM command", "held"]));
+    let events = lab.turn();
+    assert!(matches!(events[0], Event::Granted { nonce: of, .. } if of == nonce(1)), "{events:?}");
+    assert!(matches!(events[3], Event::Held { nonce: of } if of == nonce(4)), "{events:?}");
+    let refused = |number, permanent| (RequestId::Lock(nonce(number)), Fate::Refused, permanent);
+    assert_eq!(failures(&events), [refused(2, true), refused(3, false)]);
+    assert_eq!(events.len(), 4);
+}
+
+#[test]
+fn list_that_fails_as_a_whole_fails_each_request() {
+    for (error, fate, drops) in [
+        ("-OOM command not allowed", Fate::Refused, false),
+        ("-BUSY Redis is busy running a script", Fate::Refused, false),
+        ("-READONLY You can't write", Fate::Refused, true),
+        ("-NOSCRIPT No matching script.", Fate::NoReply, true),
+    ] {
+        let mut lab = Lab::up();
+        (1..=3).for_each(|number| lab.submit(lock(number, Until::Now)));
+        lab.turn();
+        lab.say(&format!("{error}\r\n"));
+        let expected = [1, 2, 3].map(|number| (RequestId::Lock(nonce(number)), fate, false));
+        assert_eq!(failures(&lab.turn()), expected, "{error}");
+        assert_eq!(lab.backend.status(0), !drops, "{error}");
+    }
+}
+
+#[test]
+fn reply_of_another_length_is_of_unknown_fate() {
+    for results in [&["granted 7"][..], &["granted 7"; 3], &[]] {
+        let mut lab = Lab::up();
+        (1..=2).for_each(|number| lab.submit(lock(number, Until::Now)));
+        lab.turn();
+        lab.say(&listed("7", results));
+        let expected = [1, 2].map(|number| (RequestId::Lock(nonce(number)), Fate::NoReply, true));
+        assert_eq!(failures(&lab.turn()), expected, "{results:?}");
+    }
+}
+
+/// The script dropped the dead waiters before it in a second step.
+#[test]
+fn grant_follows_the_queueing_by_the_same_script() {
+    let mut lab = Lab::up();
+    (1..=2).for_each(|number| lab.submit(lock(number, Until::Forever)));
+    lab.turn();
+    let grant = format!("5\n{} 9 100 400 3000", nonce(1));
+    lab.say(&listed(&grant, &["queued 0", "queued 3000"]));
+    let events = lab.turn();
+    let [Event::Queued { .. }, Event::Queued { .. }, Event::Granted { nonce: of, .. }] = events[..]
+    else {
+        panic!("{events:?}")
+    };
+    assert_eq!(of, nonce(1));
+}
+
+#[test]
+fn one_publication_grants_several_keys() {
+    let mut lab = Lab::up();
+    (1..=2).for_each(|number| lab.submit(lock(number, Until::Forever)));
+    lab.turn();
+    lab.say(&listed("5", &["queued 9", "queued 9"]));
+    lab.turn();
+    let grants = format!("1 {} 9 100 400 3000\n{0} 9 100 400 3000", nonce(1));
+    let grants = grants.replacen(&nonce(1).to_string(), &nonce(2).to_string(), 1);
+    lab.say(&format!(">3\r\n$7\r\nmessage\r\n$1\r\nt\r\n{}", bulk(&grants)));
+    let events = lab.turn();
+    let granted = |event: &Event| match event {
+        Event::Granted { nonce, .. } => *nonce,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(events.iter().map(granted).collect::<Vec<_>>(), [nonce(2), nonce(1)]);
 }
 
 #[test]
@@ -142,7 +224,10 @@ fn logged(log: &Events, lab: &mut Lab, reply: &str) -> usize {
     lab.turn();
     lab.say(reply);
     lab.turn();
-    lab.now = lab.now.after(Duration::from_secs(5));
+    lab.after(Duration::from_secs(5));
+    // The idle connection is tested.
+    lab.say(&listed("5", &["free"]));
+    lab.turn();
     log.with("redis refused a request").len()
 }
 
@@ -199,7 +284,7 @@ fn refused_wait_is_logged() {
     lab.connect();
     lab.submit(lock(1, Until::Now));
     lab.turn();
-    lab.say(&bulk("7 granted 7"));
+    lab.say(&listed("7", &["granted 7"]));
     lab.turn();
     lab.say("+OK\r\n-NOPERM no permissions to run the 'wait' command\r\n");
     let events = lab.turn();
@@ -219,7 +304,7 @@ fn too_few_replicas_are_warned_of_once_in_ten_seconds() {
     for nonce in 1..=3 {
         lab.submit(lock(nonce, Until::Now));
         lab.turn();
-        lab.say(&bulk("7 granted 7"));
+        lab.say(&listed("7", &["granted 7"]));
         lab.turn();
         lab.say("+OK\r\n:1\r\n");
         let events = lab.turn();
@@ -320,7 +405,7 @@ fn value_without_an_expiry_is_logged() {
     let mut queue = |remaining: u64| {
         lab.submit(lock(1, Until::Forever));
         lab.turn();
-        lab.say(&bulk(&format!("5 queued {remaining}")));
+        lab.say(&listed("5", &[&format!("queued {remaining}")]));
         assert!(matches!(lab.turn()[..], [Event::Queued { .. }]));
         log.with("lock in redis has no expiry")
     };
@@ -334,18 +419,19 @@ fn value_without_an_expiry_is_logged() {
 fn waiters_that_redis_lost_are_logged_together() {
     let (log, _recording) = Events::of_thread();
     let mut lab = Lab::up();
-    for number in [1, 2] {
-        lab.submit(lock(number, Until::Forever));
+    for (number, key) in [(1, "a"), (2, "b")] {
+        lab.submit(lock_of(key, number));
         lab.turn();
-        lab.say(&bulk("5 queued 9"));
+        lab.say(&listed("5", &["queued 9"]));
         assert!(matches!(lab.turn()[..], [Event::Queued { .. }]));
     }
-    for number in [1, 2] {
-        lab.submit(Command::Check { nonce: nonce(number), key: "k".into(), token: None });
+    for (number, key) in [(1, "a"), (2, "b")] {
+        lab.submit(Command::Check { nonce: nonce(number), key: key.into(), token: None });
         lab.turn();
     }
-    let found = format!("*2\r\n{}{}", bulk("5 9"), bulk("1 unknown"));
-    lab.say(&found.repeat(2));
+    for number in [1, 2] {
+        lab.say(&listed("5", &[&format!("9,{} unknown", nonce(number))]));
+    }
     let events = lab.turn();
     assert!(matches!(events[..], [Event::Forgotten { .. }, Event::Forgotten { .. }]), "{events:?}");
     let logged = log.with("redis lost our queue entries");
@@ -382,6 +468,7 @@ fn checks_of_one_turn_leave_together() {
         lab.submit(Command::Check { nonce: nonce(number), key: key.into(), token: None });
     }
     lab.turn();
-    // In the turn after which it sleeps, one script for each key.
-    assert_eq!(lab.commands().len(), 20);
+    // In the turn after which it sleeps, one script for sixteen keys.
+    let keys: Vec<String> = lab.commands().iter().map(|command| command[2].clone()).collect();
+    assert_eq!(keys, [16 * 6, 4 * 6].map(|keys| keys.to_string()));
 }

@@ -16,22 +16,21 @@ fn lab() -> Lab {
     lab
 }
 
-fn lock_of(key: &str, number: u128) -> Command {
-    match lock(number, Until::Forever) {
-        Command::Lock { nonce, lease, until, owner, copies, .. } => {
-            Command::Lock { nonce, key: key.into(), lease, until, owner, copies }
-        }
-        other => other,
-    }
-}
-
-/// The scripts that were sent: the name of the lock, and the nonces of a check.
+/// The polls that were sent: the key, and how many nonces are checked.
 fn polls(lab: &mut Lab) -> Vec<(String, usize)> {
-    let poll = |command: Vec<String>| {
-        let is_poll = command[..2] == ["EVALSHA", script::POLL.hash()];
-        is_poll.then(|| (command[5].rsplit(':').next().unwrap().to_owned(), command.len() - 11))
-    };
-    lab.commands().into_iter().filter_map(poll).collect()
+    let mut polls = Vec::new();
+    for words in lab.commands() {
+        if words[..2] != ["EVALSHA", Verb::Poll.hash()] {
+            continue;
+        }
+        let (names, rest) = words[3..].split_at(words[2].parse().unwrap());
+        // The options come first.
+        for (names, nonces) in names.chunks(6).zip(&rest[1..]) {
+            let key = names[2].rsplit(':').next().unwrap().to_owned();
+            polls.push((key, nonces.split_whitespace().count()));
+        }
+    }
+    polls
 }
 
 #[test]
@@ -49,7 +48,7 @@ fn sign_of_life_waits_for_no_reply() {
         assert_eq!(polls(&mut lab), [("k".to_owned(), 0)]);
     }
     // The check has no reply either.
-    lab.say(&(bulk("5 queued 9000") + &format!("*1\r\n{}", bulk("5 9000")).repeat(3)));
+    lab.say(&(listed("5", &["queued 9000"]) + &listed("5", &["9000"]).repeat(3)));
     assert!(matches!(lab.turn()[..], [Event::Queued { .. }]));
     lab.after(Duration::from_millis(200));
     lab.submit(Command::Check { nonce: nonce(1), key: "k".into(), token: None });
@@ -61,6 +60,22 @@ fn sign_of_life_waits_for_no_reply() {
     }
 }
 
+/// Contract, rule 7. Both wait for one key, and one of them is due.
+#[test]
+fn check_of_a_waiter_checks_its_neighbours() {
+    let mut lab = lab();
+    (1..=2).for_each(|number| lab.submit(lock_of("k", number)));
+    lab.turn();
+    lab.say(&listed("5", &["queued 9000", "queued 9000"]));
+    lab.turn();
+    lab.submit(Command::Check { nonce: nonce(2), key: "k".into(), token: None });
+    lab.turn();
+    assert_eq!(polls(&mut lab), [("k".to_owned(), 2)]);
+    lab.say(&listed("5", &["9000"]));
+    let events = lab.turn();
+    assert!(matches!(events[..], [Event::Queued { .. }, Event::Queued { .. }]), "{events:?}");
+}
+
 /// The grant that a sign of life finds is that of its waiter.
 #[test]
 fn sign_of_life_finds_a_grant() {
@@ -69,8 +84,8 @@ fn sign_of_life_finds_a_grant() {
     lab.turn();
     lab.after(SIGN);
     assert_eq!(polls(&mut lab).len(), 1);
-    let grant = format!("5 9000\n{} 9 100 400 3000", nonce(1));
-    lab.say(&(bulk("5 queued 9000") + &format!("*1\r\n{}", bulk(&grant))));
+    let grant = format!("5\n{} 9 100 400 3000", nonce(1));
+    lab.say(&(listed("5", &["queued 9000"]) + &listed(&grant, &["9000"])));
     let events = lab.turn();
     assert!(matches!(events[..], [Event::Queued { .. }, Event::Granted { token: 9, .. }]));
     lab.after(SIGN);
@@ -99,7 +114,8 @@ fn signs_of_life_are_of_each_key_by_its_latest_request() {
 #[test]
 fn signs_of_life_are_bounded() {
     let mut lab = lab();
-    for number in 0..2_000 {
+    // More than 256 lists.
+    for number in 0..4_200 {
         lab.submit(lock_of(&format!("k{number}"), number));
     }
     lab.turn();
@@ -116,7 +132,7 @@ fn lost_connection_needs_no_sign_of_life() {
     let mut lab = lab();
     lab.submit(lock_of("k", 1));
     lab.turn();
-    lab.say(&bulk("5 queued 9000"));
+    lab.say(&listed("5", &["queued 9000"]));
     lab.turn();
     lab.way(Way::Silent);
     lab.server = None;
@@ -132,7 +148,7 @@ fn lost_connection_needs_no_sign_of_life() {
 fn refused_lock_leaves_no_waiter() {
     let replies = ["held", "spent", "stale", "waiters 9", "nonces 9", "granted 7"];
     let errors = ["OOM command not allowed", "NOPERM no permissions", "WRONGTYPE Operation"];
-    let replies = replies.map(|reply| bulk(&format!("5 {reply}")));
+    let replies = replies.map(|reply| listed("5", &[reply]));
     for reply in replies.into_iter().chain(errors.map(|error| format!("-{error}\r\n"))) {
         let mut lab = lab();
         lab.submit(lock_of("k", 1));
