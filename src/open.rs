@@ -72,6 +72,7 @@ const DURATION_BYTES_MAX: usize = 20;
 /// | `allow_eviction` | `false` | `true` accepts a Redis that may evict keys, and locks with them |
 /// | `replicas` | none | how many replicas must have a grant before it is reported, 1 to 100 |
 /// | `request_timeout` | `1s` | how long unlock, extend and `try_now` wait for a reply |
+/// | `waiter_ttl` | `3s` | how long a process may be silent before its waiters are dropped |
 ///
 /// Options of `http:`, `https:` and `http+unix:`
 ///

@@ -68,7 +68,7 @@ async fn run(connection: &mut MultiplexedConnection, step: &Step) -> Vec<String>
             for &(nonce, copies) in requests {
                 let copies = if copies { "c" } else { "-" }.to_owned();
                 let token = token(connection, nonce).await;
-                list.push((nonce, vec![hex(nonce), token, copies]));
+                list.push((nonce, vec![hex(nonce), token, copies, String::new()]));
             }
             "unlock"
         }

@@ -43,7 +43,8 @@ pub(super) fn parse(
     let redis = set(redis, options.filled("namespace")?, RedisOptions::namespace);
     let redis = redis.allow_eviction(options.flag("allow_eviction")?);
     let redis = set(redis, options.number("replicas", 100)?, RedisOptions::replicas);
-    Ok(set(redis, options.duration("request_timeout")?, RedisOptions::request_timeout))
+    let redis = set(redis, options.duration("request_timeout")?, RedisOptions::request_timeout);
+    Ok(set(redis, options.duration("waiter_ttl")?, RedisOptions::waiter_ttl))
 }
 
 /// The server alone, in the form of Redis' own URLs: `redis://[[user]:password@]host[:port][/db]`.

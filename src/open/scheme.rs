@@ -136,7 +136,8 @@ impl Scheme {
 
     /// The names of the options: those of the kind, of TLS, and of the strategy.
     pub(super) fn options(&self) -> Vec<&'static str> {
-        let redis = ["queue", "namespace", "allow_eviction", "replicas", "request_timeout"];
+        let redis =
+            ["queue", "namespace", "allow_eviction", "replicas", "request_timeout", "waiter_ttl"];
         let member = ["heartbeat", "election_timeout", "request_timeout", "outside_max"];
         let (own, common): (&[_], &[_]) = match self.kind {
             Kind::Local | Kind::Noop => (&[], &[]),

@@ -17,7 +17,7 @@ use super::{
 };
 
 /// A value for each option, and how it appears in the options of strategy and channel.
-const EFFECTS: [(&str, &str, &str); 24] = [
+const EFFECTS: [(&str, &str, &str); 25] = [
     ("db", "7", "db=7"),
     ("user", "me", "user=me"),
     ("pass", "p4ss", "pass=p4ss"),
@@ -30,6 +30,7 @@ const EFFECTS: [(&str, &str, &str); 24] = [
     ("replicas", "2", "replicas: 2"),
     ("allow_eviction", "true", "allow_eviction: true"),
     ("request_timeout", "250ms", "request_timeout: 250ms"),
+    ("waiter_ttl", "30s", "waiter_ttl: 30s"),
     ("cluster", "other", "cluster: \"other\""),
     ("name", "c", "name: \"c\""),
     ("members", "a,x", "\"x\""),

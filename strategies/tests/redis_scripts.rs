@@ -54,7 +54,7 @@ async fn force_unlock_leaves_a_later_grant_of_its_nonce() {
     for (token, ends, holder) in
         [(former, false, Some(hex(1))), (present, true, None), (present, false, None)]
     {
-        let arguments = [&hex(1), &token.to_string(), "cnotice"];
+        let arguments = [&hex(1), &token.to_string(), "c", "notice"];
         let words = scripts.run(UNLOCK, 2, &arguments).await;
         assert_eq!(words.last().is_some_and(|word| word == "held"), ends, "{words:?}");
         assert_eq!(scripts.holder().await, holder);
@@ -68,7 +68,7 @@ async fn refused_force_unlock_sends_no_notice() {
     scripts.lock(1, 60_000, 0, false).await;
     let token = scripts.tokens().await.0.to_string();
     let _: Value = scripts.server.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]).await;
-    let arguments = [&hex(1), &token, "cnotice"];
+    let arguments = [&hex(1), &token, "c", "notice"];
     let refused = scripts.try_run(UNLOCK, 2, &arguments).await.unwrap_err();
     assert_eq!(refused.code(), Some("NOREPLICAS"));
     assert_eq!(scripts.server.calls("publish").await, 0);
@@ -215,7 +215,7 @@ async fn unlock_frees_a_later_grant_of_its_nonce_as_gone() {
         if waits {
             scripts.lock(2, 60_000, -1, false).await;
         }
-        let reply = scripts.run(UNLOCK, 1, &[&hex(1), &token.to_string(), "-"]).await;
+        let reply = scripts.run(UNLOCK, 1, &[&hex(1), &token.to_string(), "-", ""]).await;
         assert_eq!(reply[1], "gone");
         assert_eq!(scripts.holder().await, waits.then(|| hex(2)));
     }

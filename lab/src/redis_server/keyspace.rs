@@ -254,11 +254,6 @@ impl KeySpace {
             ("ZREM", members) => {
                 count(members.iter().filter(|member| set.remove(*member).is_some()).count())
             }
-            ("ZREMRANGEBYSCORE", [from, to]) if from == b"-inf" => {
-                let (before, to) = (set.len(), number(to) as f64);
-                set.retain(|_, score| *score > to);
-                count(before - set.len())
-            }
             ("ZPOPMIN", []) => {
                 let Some(least) = set.iter().min_by(by_score).map(|(member, _)| member.clone())
                 else {
@@ -271,6 +266,15 @@ impl KeySpace {
                 let mut found: Vec<_> = set.iter().collect();
                 found.sort_by(by_score);
                 let found = found.into_iter().take(2);
+                Reply::List(found.map(|(member, _)| Reply::Text(member.clone())).collect())
+            }
+            ("ZRANGE", [from, to, by, limit, offset, most])
+                if from == b"-inf" && by == b"BYSCORE" && limit == b"LIMIT" && offset == b"0" =>
+            {
+                let to = number(to) as f64;
+                let mut found: Vec<_> = set.iter().filter(|(_, score)| **score <= to).collect();
+                found.sort_by(by_score);
+                let found = found.into_iter().take(number(most) as usize);
                 Reply::List(found.map(|(member, _)| Reply::Text(member.clone())).collect())
             }
             ("ZRANGE", [at, to, scores])

@@ -129,7 +129,8 @@ pub struct Profile {
     /// The pause before a pending request is sent again, and its limit: it doubles each time.
     /// `None` where the channel loses nothing without a [`Event::Failed`] or [`Event::Up`].
     pub resend: Option<(Duration, Duration)>,
-    /// The longest time between two checks of a waiter. `None` where no event is lost without an
+    /// The longest time between two checks of a waiter, without a longer [`Event::MinCheckInterval`].
+    /// `None` where no event is lost without an
     /// [`Event::Up`].
     pub check_every: Option<Duration>,
     /// The longest lease, [`DURATION_MAX`](crate::limits::DURATION_MAX) at most.

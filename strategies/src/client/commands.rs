@@ -115,6 +115,9 @@ pub enum Event {
         /// How long the lease of the present holder still lasts unless it is extended, if known.
         holder_lease: Option<Duration>,
     },
+    /// Sets the shortest time between two checks of a waiter. The check at the end of the holder's
+    /// lease may come earlier.
+    MinCheckInterval(Duration),
     /// Refused: another acquisition holds the key.
     Held { nonce: Nonce },
     /// The nonce has ended: it was granted and its lease is over, or it was unlocked.

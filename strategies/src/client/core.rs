@@ -37,6 +37,8 @@ pub(super) const REQUESTS: &str = "pending requests";
 #[derive(Debug)]
 pub struct Core {
     profile: Profile,
+    /// The shortest time between two checks of a waiter.
+    min_check_interval: Duration,
     /// Random source for back-off jitter and check intervals.
     rng: Ids,
     link: Link,
@@ -128,6 +130,7 @@ impl Core {
     pub fn new(profile: Profile, seed: u64) -> Self {
         Self {
             profile,
+            min_check_interval: Duration::ZERO,
             rng: Ids::new(seed),
             link: Link::Down(None),
             pending: Pending::default(),

@@ -316,6 +316,7 @@ impl ClientBackend for Backend {
         if let Some(opened) = self.first.take().map(Ok).or_else(|| self.connection.take(now)) {
             self.changed(opened, events);
         }
+        events.extend(self.waiters.changed_min_interval().map(Event::MinCheckInterval));
         let (published, replies) = self.connection.received(now);
         let before = events.len();
         for payload in published {

@@ -18,8 +18,8 @@ if token ~= held_token then
   return 'gone'
 end
 -- The memory of its nonce, if it has one, is extended by as much.
-local memory = call('PTTL', copied) - call('PTTL', lock)
+local memory = call('PTTL', copied_nonce) - call('PTTL', lock)
 call('PEXPIRE', lock, duration, 'GT')
-call('PEXPIRE', copied, memory + call('PTTL', lock))
+call('PEXPIRE', copied_nonce, memory + call('PTTL', lock))
 return 'held'
 -- include run

@@ -17,7 +17,7 @@ if not token then
 end
 -- include remaining
 local waiters = call('ZCARD', queue)
-local holder = string.sub(value, 1, 32) .. ' ' .. token .. ' ' .. granted_at
+local holder = string.match(value, '^%x+') .. ' ' .. token .. ' ' .. granted_at
 owner = string.gsub(owner, '[%%\n]', {['%'] = '%25', ['\n'] = '%0A'})
 return 'held ' .. holder .. ' ' .. left .. ' ' .. waiters .. ' ' .. owner
 -- include run

@@ -25,7 +25,7 @@ if now > tonumber(too_late) then
 end
 local value, enqueued = call('GET', lock), stamp
 -- The fast path: a key that is free, with no waiters, and no nonces remembered.
-if not value and copies == '-' and call('EXISTS', queue, copied, nonces) == 0 then
+if not value and copies == '-' and call('EXISTS', queue, copied_nonce, nonces) == 0 then
   -- include grant
   return 'granted ' .. token
 end
@@ -37,8 +37,8 @@ if value and string.sub(value, 1, 32) == nonce then
   -- include remaining
   if copies ~= '-' then
     -- Before the SET, which needs memory.
-    call('DEL', copied)
-    call('SET', copied, nonce, 'PX', left + memory)
+    call('DEL', copied_nonce)
+    call('SET', copied_nonce, nonce, 'PX', left + memory)
   end
   return 'again ' .. token .. ' ' .. left
 end
@@ -54,7 +54,7 @@ end
 if not value and (not rest or wait == '0' and silent) then
   -- include grant
   if copies ~= '-' then
-    call('SET', copied, nonce, 'PX', duration + memory)
+    call('SET', copied_nonce, nonce, 'PX', duration + memory)
   end
   return 'granted ' .. token
 elseif wait == '0' then

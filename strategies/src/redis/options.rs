@@ -209,7 +209,8 @@ impl RedisOptions {
     }
 
     /// Sets how long a process may be silent before its waiters are dropped: 100 ms to 1 h, 3 s by
-    /// default.
+    /// default. Checks of waiters are signs of life. A process that waits for more than 1,300 keys
+    /// checks each less often than once a second where this allows it: at least every third of it.
     #[must_use]
     pub fn waiter_ttl(mut self, ttl: Duration) -> Self {
         self.waiter_ttl = ttl;
@@ -310,7 +311,7 @@ impl RedisOptions {
             // A connection loses nothing without breaking.
             resend: None,
             // Checks are signs of life as well.
-            check_every: Some(CHECK_MAX.min(self.waiter_ttl / 3)),
+            check_every: Some(check_every(self.waiter_ttl)),
             lease_max: DURATION_MAX,
             request_timeout: self.request_timeout,
             requests_max: REQUESTS_MAX,
@@ -318,6 +319,11 @@ impl RedisOptions {
             busy_poll: self.busy_poll,
         }
     }
+}
+
+/// The longest time between two checks of a waiter, with this `waiter_ttl`.
+pub(super) fn check_every(waiter_ttl: Duration) -> Duration {
+    CHECK_MAX.min(waiter_ttl / 3)
 }
 
 fn count(field: &'static str, value: u64, limits: RangeInclusive<u64>) -> Result<(), Error> {

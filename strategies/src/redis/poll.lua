@@ -9,11 +9,12 @@
 --   NONCE unknown                        never seen, or dropped: queue again
 
 -- include begin
+local checked = ARGV[argument]
 -- include clock
 -- include process
 local found = call('HMGET', asked, '@' .. process, '#r')
 local alive, record = found[1], found[2]
--- Without waiters there is no record.
+-- A key without waiters has no record.
 if record then
   -- include settings
   -- include heartbeat
@@ -23,7 +24,7 @@ local value = call('GET', lock)
 local holder = value and string.sub(value, 1, 32)
 -- include remaining
 local result = rest or left
-for nonce in string.gmatch(ARGV[argument], '%x+') do
+for nonce in string.gmatch(checked, '%x+') do
   if nonce == holder then
     -- include grant_of
     local lease = math.ceil(now_ms + left - granted_at / 1000)

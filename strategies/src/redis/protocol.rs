@@ -133,13 +133,12 @@ pub(super) fn found(result: Value, nonces: impl Iterator<Item = Nonce>) -> Read<
     let waiting = WaiterState::Waiting { remaining: millis(remaining) };
     let mut others = BTreeMap::new();
     for part in parts {
-        let grant = Grant::read(&mut words(part));
-        let mut words = words(part);
-        let nonce = words.next().and_then(parse_nonce).ok_or("nonce of a waiter")?;
-        let state = match words.next() {
+        let mut of_part = words(part);
+        let nonce = of_part.next().and_then(parse_nonce).ok_or("nonce of a waiter")?;
+        let state = match of_part.next() {
             Some(b"spent") => WaiterState::Ended,
             Some(b"unknown") => WaiterState::Unknown,
-            _ => WaiterState::Holds(grant?),
+            _ => WaiterState::Holds(Grant::read(&mut words(part))?),
         };
         others.insert(nonce, state);
     }

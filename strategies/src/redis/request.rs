@@ -187,12 +187,9 @@ impl Encoder {
             }
             Request::Command(Command::Unlock { nonce, key, token, copies, forced }) => {
                 cmd.write_arg_fmt(nonce);
-                cmd.arg(*token);
+                cmd.arg(*token).arg(flag(*copies));
                 let notice = |note: &Arc<str>| protocol::forced_payload(*nonce, *token, key, note);
-                match forced.as_ref().map(notice) {
-                    None => cmd.arg(flag(*copies)),
-                    Some(notice) => cmd.arg(format!("{}{notice}", flag(*copies))),
-                };
+                cmd.arg(forced.as_ref().map(notice).unwrap_or_default());
             }
             Request::Command(Command::Extend { nonce, token, lease, .. }) => {
                 cmd.write_arg_fmt(nonce);
@@ -202,12 +199,14 @@ impl Encoder {
                 let nonces = poll.checks.iter().map(|check| check.nonce.to_string());
                 cmd.arg(nonces.collect::<Vec<_>>().join(" "));
             }
-            // An INSPECT has a key alone.
-            _ => {}
+            Request::Command(Command::Inspect { .. }) => {}
+            Request::Command(_) | Request::Mark | Request::Wait => {
+                unreachable!("no list has these")
+            }
         }
     }
 
-    /// Adds a request that no list has.
+    /// Adds a SCAN, MARK or WAIT, which is sent alone.
     fn add_command(&self, cmd: &mut Cmd, request: &Request) {
         match request {
             Request::Command(Command::Scan { after, prefix, limit, .. }) => {

@@ -1,6 +1,6 @@
 -- The sections that the scripts share. A script includes the text of a section where it names it.
 -- They are plain statements on the local variables that their first lines name: each function that a
--- run creates, and each variable of a script that it uses, costs a hundredth of a LOCK.
+-- run creates costs a twentieth of a LOCK.
 --
 -- A script takes a list of requests of one verb, and runs them in their order:
 --
@@ -14,17 +14,17 @@
 --            "@process" -> alive until (ms)
 --            "#" -> last position, "#c" -> cursor of the search for silent processes,
 --            "#r" -> "last_heartbeat silence_start grace_until", see the section heartbeats
---   copied   the holder's nonce, if copies of its LOCK may be in flight; outlives the lease by
+--   copied_nonce
+--            the holder's nonce, if copies of its LOCK may be in flight; outlives the lease by
 --            nonce_memory, and is then moved to the nonces
 -- ARGV[1]  "process memory waiter_ttl waiters nonces topics": the calling process, 32 digits;
 --          nonce_memory (ms), waiter_ttl (ms), limits of the waiters of a key and the nonces in the
 --          bucket, and the prefix of the topics
 -- ARGV[2] and on: for each request the arguments of its verb
 --
--- The reply is a text, because an array costs half a microsecond more: a line for each request, its
--- result, or a dash and the error that ended it; then the time, or 0 if no request has read the
--- clock; then a line "nonce token enqueued granted lease" for each grant to a waiter of the calling
--- process.
+-- The reply is one text; an array costs half a microsecond more. It has a line for each request, its
+-- result or a dash and its error; a line with the time, or 0 if no request has read the clock; and a
+-- line "nonce token enqueued granted lease" for each grant to a waiter of the calling process.
 --
 -- Times are microseconds of this server's clock: `now` is the number, `stamp` its sixteen digits,
 -- because formatting numbers is slow; `now_ms` is in milliseconds. The letter q is constant: the
@@ -34,41 +34,41 @@
 -- later one. So requests that free, extend or grant begin with a write that needs none.
 
 --- begin: the first lines of a script and of the function that runs one of its requests
--- `turn` is what the requests of a script share.
-local function request(turn, key, argument)
+-- `shared` is what the requests of a script share.
+local function request(shared, key, argument)
   local call = redis.call
-  local tokens, nonces, lock, queue, asked, copied = unpack(KEYS, key, key + 5)
+  local tokens, nonces, lock, queue, asked, copied_nonce = unpack(KEYS, key, key + 5)
 
 --- run: the last lines: runs all requests, publishes their grants to other processes, and replies
 end
 
--- With all its fields: a table that grows costs more.
-local turn = {now = false, now_ms = false, stamp = '0', drops = 1000, own = '', others = false}
+-- All fields are set at once: a table that grows costs more.
+local shared = {now = false, now_ms = false, stamp = '0', own = '', others = false}
 local arguments = (#ARGV - 1) * 6 / #KEYS
 local reply
 for number = 0, #KEYS / 6 - 1 do
-  local done, result = pcall(request, turn, 6 * number + 1, arguments * number + 2)
+  local done, result = pcall(request, shared, 6 * number + 1, arguments * number + 2)
   result = done and result or '-' .. result
   reply = reply and reply .. '\n' .. result or result
 end
-local others = turn.others
+local others = shared.others
 if others then
   -- include settings
   for _, process in ipairs(others) do
-    -- Where this user may not publish, the waiters find their grants by a POLL.
+    -- If this user may not publish, the waiters find their grants by a POLL.
     redis.pcall('PUBLISH', topics .. process, '1 ' .. others[process])
   end
 end
-return reply .. '\n' .. turn.stamp .. turn.own
+return reply .. '\n' .. shared.stamp .. shared.own
 
 --- clock: sets now, stamp, now_ms, which are the same for all requests of a script
-if not turn.now then
+if not shared.now then
   local time = call('TIME')
   local now = time[1] * 1000000 + time[2]
-  turn.now, turn.now_ms = now, (now - now % 1000) / 1000
-  turn.stamp = time[1] .. string.sub('00000' .. time[2], -6)
+  shared.now, shared.now_ms = now, (now - now % 1000) / 1000
+  shared.stamp = time[1] .. string.sub('00000' .. time[2], -6)
 end
-local now, stamp, now_ms = turn.now, turn.stamp, turn.now_ms
+local now, stamp, now_ms = shared.now, shared.stamp, shared.now_ms
 
 --- grant_of: takes value; sets token, enqueued, granted_at, owner; nil if it is not a lock
 local token, enqueued, granted_at, owner =
@@ -98,8 +98,10 @@ local memory, waiter_ttl, waiters_max, nonces_max, topics =
 local process = string.sub(ARGV[1], 1, 32)
 
 --- remember: takes nonce, till (ms)
--- At the limit the one to be forgotten first gives way.
-call('ZREMRANGEBYSCORE', nonces, '-inf', now_ms)
+-- Forgets some that are over: all at once could block the server. It is a write that needs no
+-- memory, also without any. At the limit the one to be forgotten first gives way.
+local over = call('ZRANGE', nonces, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, 32)
+call('ZREM', nonces, '', unpack(over))
 call('ZADD', nonces, till, nonce)
 -- include settings
 if call('ZCARD', nonces) > tonumber(nonces_max) then
@@ -122,7 +124,8 @@ if now_ms - last_heartbeat > waiter_ttl / 2 then
   grace_until = now_ms + math.floor(waiter_ttl / 2)
 end
 
---- heartbeat: of the calling process; takes process, waiter_ttl, record, alive, the end of its latest one
+--- heartbeat: of the calling process; takes process, waiter_ttl, record, and alive, until when it
+-- counts as alive
 -- Refreshed at most every waiter_ttl/16, so a heartbeat is valid for 17/16 waiter_ttl. A queue
 -- without heartbeats expires.
 if not alive or tonumber(alive) < now_ms + waiter_ttl then
@@ -139,11 +142,12 @@ end
 
 --- hand_off: sets value, and rest, silent
 -- Grants the key, which has no holder or loses it in this request, to the first live waiter. Dead
--- waiters before it are dropped, at most 1,000 in one script, so that it never blocks the server for
--- long. `value` is then the lock's new one, else false. If waiters are left, `rest` is when to try
--- again (ms): zero after dead waiters, more if the head is silent and may be alive. `silent` says
--- whether all waiters were silent for waiter_ttl.
+-- waiters before it are dropped, at most 1,000 in a script or 100 for each request, so that it never
+-- blocks the server for long. `value` is then the lock's new one, else false. If waiters are left,
+-- `rest` is when to try again (ms): zero after dead waiters, more if the head is silent and may be
+-- alive. `silent` says whether all waiters were silent for waiter_ttl.
 value = false
+local drops = math.max(6000 / #KEYS, 100)
 while not value do
   local head = call('ZRANGE', queue, 0, 1)
   local nonce, behind = head[1], head[2]
@@ -175,11 +179,11 @@ while not value do
     end
   end
   if not waits then
-    if turn.drops == 0 then
+    if drops < 1 then
       rest = 0
       break
     end
-    turn.drops = turn.drops - 1
+    drops = drops - 1
   end
   call('ZREM', queue, nonce)
   if behind then
@@ -189,14 +193,14 @@ while not value do
   end
   if waits then
     -- include grant
-    call('SET', copied, nonce, 'PX', duration + memory)
+    call('SET', copied_nonce, nonce, 'PX', duration + memory)
     local line = nonce .. ' ' .. token .. ' ' .. enqueued .. ' ' .. stamp .. ' ' .. duration
     -- include process
     if requester == process then
-      turn.own = turn.own .. '\n' .. line
+      shared.own = shared.own .. '\n' .. line
     else
-      local others = turn.others or {}
-      turn.others = others
+      local others = shared.others or {}
+      shared.others = others
       if others[requester] then
         line = others[requester] .. '\n' .. line
       else
@@ -211,12 +215,12 @@ end
 -- If the lease has expired, remembers the holder if copies of its LOCK may be in flight, and grants
 -- the key to the next waiter.
 local rest, silent
-if not value and call('EXISTS', queue, copied) > 0 then
-  local nonce = call('GET', copied)
+if not value and call('EXISTS', queue, copied_nonce) > 0 then
+  local nonce = call('GET', copied_nonce)
   if nonce then
-    local till = now_ms + 1 + call('PTTL', copied)
+    local till = now_ms + 1 + call('PTTL', copied_nonce)
     -- include remember
-    call('DEL', copied)
+    call('DEL', copied_nonce)
   end
   -- include hand_off
 end

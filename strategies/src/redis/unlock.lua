@@ -4,26 +4,26 @@
 -- nonce
 -- held_token  the token of the lock; 0 for a withdrawal
 -- copies      "c" if a LOCK of this nonce may still be in flight: its end is remembered, so that
---             the LOCK grants nothing when it arrives (else "-"). For a force-unlock, followed by
---             what is published to all processes; another acquisition of the nonce is left alone.
+--             the LOCK grants nothing when it arrives (else "-")
+-- notice      for a force-unlock: what is published to all processes; another acquisition of the
+--             nonce is left alone (else empty)
 --
 -- Results: held or gone: whether the nonce held with this token. A server that was flushed may have
 -- granted the nonce again, with another token: that grant is freed, too.
 
 -- include begin
-local nonce, held_token, copies = unpack(ARGV, argument, argument + 2)
+local nonce, held_token, copies, notice = unpack(ARGV, argument, argument + 3)
 local value = call('GET', lock)
 local holds = value and string.sub(value, 1, 32) == nonce
 -- The token follows the nonce, a letter and two spaces.
 local is_token = holds and string.find(value, held_token .. ' ', 36, true) == 36
 local result = is_token and 'held' or 'gone'
 -- The fast path without waiters: it holds, and nothing is remembered of it.
-if holds and copies == '-' and call('EXISTS', queue) == 0 then
-  call('DEL', lock, copied)
+if holds and copies == '-' and notice == '' and call('EXISTS', queue) == 0 then
+  call('DEL', lock, copied_nonce)
   return result
 end
 
-local notice, may_arrive = string.sub(copies, 2), string.sub(copies, 1, 1) == 'c'
 if notice ~= '' then
   if result == 'gone' then
     return result
@@ -37,14 +37,14 @@ end
 -- include clock
 local longest = 0
 if holds then
-  if may_arrive then
+  if copies == 'c' then
     -- As long as the process of its LOCK asked for.
-    longest = call('PTTL', copied) - call('PTTL', lock)
+    longest = call('PTTL', copied_nonce) - call('PTTL', lock)
   end
   local rest, silent
   -- include hand_off
   if not value then
-    call('DEL', lock, copied)
+    call('DEL', lock, copied_nonce)
   end
 else
   call('ZREM', queue, nonce)
@@ -54,7 +54,7 @@ else
   end
   -- include settle
 end
-if may_arrive then
+if copies == 'c' then
   -- include settings
   local till = now_ms + 1 + math.max(longest, memory)
   -- include remember

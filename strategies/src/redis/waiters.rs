@@ -8,6 +8,7 @@ use std::{
 };
 
 use super::{
+    options::check_every,
     protocol::{Grant, WaiterState},
     request::{Check, Poll},
 };
@@ -19,9 +20,12 @@ use crate::{
 
 const KEY: &str = "the key of a waiter is in `by_key`";
 
-/// How many nonces one POLL carries, and so a list of 16: it bounds for how long a script keeps the
-/// server.
+/// How many nonces one POLL has at most: with 16 POLLs in a list it bounds for how long a script
+/// blocks the server.
 const NONCES_PER_POLL: usize = 32;
+
+/// A process aims at 1,333 checked keys a second; each takes 13 µs of the server.
+const TIME_PER_CHECK: Duration = Duration::from_micros(750);
 
 /// The waiters of one handle. An entry leaves with its grant, its end or its UNLOCK.
 #[derive(Debug)]
@@ -34,6 +38,10 @@ pub(super) struct Waiters {
     forgotten: u32,
     /// The longest time between two requests that are signs of life for a key.
     sign_max: Duration,
+    /// The range of the shortest time between two checks of a waiter, and what the core has for it:
+    /// zero with few keys.
+    intervals: (Duration, Duration),
+    min_interval: Duration,
     /// When a key may need a sign of life; `None` without waiters.
     next_sign: Option<Instant>,
 }
@@ -65,6 +73,8 @@ impl Waiters {
             checks: BTreeMap::new(),
             forgotten: 0,
             sign_max: waiter_ttl * 3 / 8,
+            intervals: (check_every(waiter_ttl), waiter_ttl / 3),
+            min_interval: Duration::ZERO,
             next_sign: None,
         }
     }
@@ -166,6 +176,19 @@ impl Waiters {
             self.next_sign = earlier(self.next_sign, Some(next));
         }
         polls
+    }
+
+    /// The shortest time between two checks of a waiter, if it has changed since the last call: as
+    /// long as the checks of all keys take or up to a quarter more, and a third of `waiter_ttl` at
+    /// most, because checks are signs of life.
+    pub(super) fn changed_min_interval(&mut self) -> Option<Duration> {
+        let keys = u32::try_from(self.by_key.len()).unwrap_or(u32::MAX);
+        let (checks, (least, most)) = (TIME_PER_CHECK.saturating_mul(keys), self.intervals);
+        let mut interval = if checks <= least { Duration::ZERO } else { least };
+        while !interval.is_zero() && interval < checks.min(most) {
+            interval = (interval * 5 / 4).min(most);
+        }
+        (mem::replace(&mut self.min_interval, interval) != interval).then_some(interval)
     }
 
     pub(super) fn next_sign(&self) -> Option<Instant> {
@@ -314,6 +337,30 @@ mod tests {
         assert!(waiters.by_nonce.contains_key(&given));
         waiters.signs(at(3_800));
         assert_eq!(waiters.by_nonce.keys().copied().collect::<Vec<_>>(), [nonce(1)]);
+    }
+
+    /// 1,333 checks a second, where signs of life may be as rare.
+    #[test]
+    fn many_keys_are_checked_less_often() {
+        for (ttl, keys, expected) in [
+            (60, 1_333, 0..=0),
+            (60, 1_334, 1_001..=1_250),
+            (60, 25_000, 18_750..=20_000),
+            (60, 40_000, 20_000..=20_000),
+            (6, 25_000, 2_000..=2_000),
+            (3, 25_000, 1_000..=1_000),
+        ] {
+            let mut waiters = Waiters::new(secs(ttl));
+            for number in 0..keys {
+                waiters.insert(at(0), nonce(number), format!("k{number}").as_str().into(), None);
+            }
+            let interval = waiters.changed_min_interval().unwrap_or_default();
+            assert!(expected.contains(&interval.as_millis()), "{ttl} {keys} {interval:?}");
+            assert_eq!(waiters.changed_min_interval(), None);
+            (0..keys).for_each(|number| waiters.remove(nonce(number)));
+            let zero = (!interval.is_zero()).then_some(Duration::ZERO);
+            assert_eq!(waiters.changed_min_interval(), zero);
+        }
     }
 
     #[test]

@@ -112,7 +112,7 @@ async fn full_memory_refuses_whole_scripts() {
                     let _: Value = scripts.server.command(&full).await;
                     let arguments: &[&str] = match verb {
                         LOCK => &[NEVER, nonce, "60000", "-1", copies, "1 host -"],
-                        UNLOCK => &[nonce, token.unwrap_or("0"), copies],
+                        UNLOCK => &[nonce, token.unwrap_or("0"), copies, ""],
                         EXTEND => &[nonce, "90000", token.unwrap_or("0")],
                         POLL => &[nonce],
                         _ => &[],

@@ -1,4 +1,4 @@
-//! Goal: each request of a list has its own outcome, whatever its neighbours have (contract, rules 7
+//! Goal: each request of a list has its own outcome, independent of its neighbours (contract, rules 7
 //! and 9). Method: lists on a server of the test's own; the replies and the content are compared.
 
 use futures_util::StreamExt;
@@ -26,6 +26,15 @@ async fn lock(scripts: &mut Scripts, keys: &[&str], wait: &str, copies: &str) ->
     results(&reply).into_iter().map(str::to_owned).collect()
 }
 
+/// Unlocks the nonces from 1 on, each of one of the keys.
+async fn unlock(scripts: &mut Scripts, keys: &[&str]) -> String {
+    let nonces: Vec<String> = (1..=keys.len()).map(|number| hex(number as u8)).collect();
+    let arguments: Vec<[&str; 4]> = nonces.iter().map(|nonce| [nonce, "0", "-", ""]).collect();
+    let list: Vec<(&str, &[&str])> =
+        keys.iter().zip(&arguments).map(|(key, arguments)| (*key, &arguments[..])).collect();
+    scripts.run_list(UNLOCK, 1, &list).await.unwrap()
+}
+
 #[tokio::test]
 async fn script_runs_lists_of_any_length() {
     let mut scripts = Scripts::start().await;
@@ -44,10 +53,7 @@ async fn requests_of_one_key_run_in_their_order() {
     assert_eq!(lock(&mut scripts, &["k"; 3], "-1", "-").await, ["granted", "queued", "queued"]);
     let order: Vec<String> = scripts.server.command(&["ZRANGE", QUEUE, "0", "-1"]).await;
     assert_eq!(order, [hex(2), hex(3)]);
-    let unlocks = [1, 2].map(|nonce| [hex(nonce), "0".into(), "-".into()]);
-    let unlocks = unlocks.each_ref().map(|words| words.each_ref().map(String::as_str));
-    let list = unlocks.each_ref().map(|words| ("k", &words[..]));
-    scripts.run_list(UNLOCK, 1, &list).await.unwrap();
+    unlock(&mut scripts, &["k"; 2]).await;
     assert_eq!(scripts.holder().await, Some(hex(3)));
 }
 
@@ -113,10 +119,7 @@ async fn grants_to_a_process_are_one_message() {
         let arguments = [NEVER, &hex(nonce), "60000", "-1", "-", "1 host -"];
         scripts.run_list(LOCK, process, &[(key, &arguments)]).await.unwrap();
     }
-    let unlocks = [1, 2, 3, 4].map(|nonce| [hex(nonce), "0".into(), "-".into()]);
-    let unlocks = unlocks.each_ref().map(|words| words.each_ref().map(String::as_str));
-    let list: Vec<_> = keys.iter().zip(&unlocks).map(|(key, words)| (*key, &words[..])).collect();
-    let reply = scripts.run_list(UNLOCK, 1, &list).await.unwrap();
+    let reply = unlock(&mut scripts, &keys).await;
     assert_eq!(reply.lines().skip(5).map(|line| &line[..32]).collect::<Vec<_>>(), [hex(15)]);
     let mut stream = published.on_message();
     for (process, nonces) in [(2, vec![hex(12), hex(14)]), (3, vec![hex(13)])] {
@@ -129,24 +132,23 @@ async fn grants_to_a_process_are_one_message() {
     assert_eq!(scripts.server.calls("publish").await, 2);
 }
 
-/// A thousand dead waiters of one key are dropped, and a live waiter of the next key is granted it.
+/// Each request of a list drops its share of dead waiters.
 #[tokio::test]
 async fn dead_waiters_of_a_key_delay_no_other_key() {
     let mut scripts = Scripts::start().await;
     assert_eq!(lock(&mut scripts, &["k", "k1"], "0", "-").await, ["granted"; 2]);
     let waiter = [NEVER, &hex(9), "60000", "-1", "-", "1 host -"];
     scripts.run_list(LOCK, 2, &[("k1", &waiter)]).await.unwrap();
-    let mut cmd = redis::cmd("ZADD");
-    cmd.arg(QUEUE);
-    for nonce in 100..1_200_u32 {
-        cmd.arg(1).arg(format!("{nonce:032x}"));
+    for (queue, dead) in [(QUEUE, 1_200), ("ns:{b0}:f:k1", 400)] {
+        let mut cmd = redis::cmd("ZADD");
+        cmd.arg(queue);
+        for nonce in 0..dead {
+            cmd.arg(0).arg(format!("{:032x}", 100 + nonce));
+        }
+        let _: Value = cmd.query_async(&mut scripts.connection).await.unwrap();
     }
-    let _: Value = cmd.query_async(&mut scripts.connection).await.unwrap();
-    let unlocks = [1, 2].map(|nonce| [hex(nonce), "0".into(), "-".into()]);
-    let unlocks = unlocks.each_ref().map(|words| words.each_ref().map(String::as_str));
-    let list = [("k", &unlocks[0][..]), ("k1", &unlocks[1][..])];
-    scripts.run_list(UNLOCK, 1, &list).await.unwrap();
-    assert_eq!(scripts.number(&["ZCARD", QUEUE]).await, 100);
+    unlock(&mut scripts, &["k", "k1"]).await;
+    assert_eq!(scripts.number(&["ZCARD", QUEUE]).await, 700);
     let holder: Option<String> = scripts.server.command(&["GET", "ns:{b0}:l:k1"]).await;
     assert_eq!(holder.map(|value| value[..32].to_owned()), Some(hex(9)));
 }

@@ -77,9 +77,8 @@ impl Scripts {
         list: &[(&str, &[&str])],
     ) -> RedisResult<String> {
         let (_, text) = scripts().into_iter().find(|(name, _)| *name == script).unwrap();
-        let (memory, waiters_max) = (self.memory, self.waiters_max);
-        let settings =
-            format!("{process:032x} {memory} 3000 {waiters_max} {NONCES_MAX} ns:p:");
+        let Self { memory, waiters_max, .. } = self;
+        let settings = format!("{process:032x} {memory} 3000 {waiters_max} {NONCES_MAX} ns:p:");
         let mut cmd = redis::cmd("EVAL");
         cmd.arg(text).arg(NAMES.len() * list.len());
         for (key, _) in list {
@@ -119,7 +118,7 @@ impl Scripts {
     pub(super) async fn unlock(&mut self, nonce: u8, copies: bool) -> Vec<String> {
         let value: Option<String> = self.server.command(&["GET", HOLDER]).await;
         let token = value.as_ref().and_then(|value| value.split(' ').nth(2)).unwrap_or("0");
-        self.run(UNLOCK, 1, &[&hex(nonce), token, flag(copies)]).await
+        self.run(UNLOCK, 1, &[&hex(nonce), token, flag(copies), ""]).await
     }
 
     pub(super) async fn extend(&mut self, process: u8, nonce: u8, duration: u64) -> Vec<String> {

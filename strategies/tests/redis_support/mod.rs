@@ -84,6 +84,16 @@ impl Server {
         calls.map_or(0, |calls| calls.split(',').next().unwrap().parse().unwrap())
     }
 
+    /// For how long the server has used a core.
+    pub(crate) async fn cpu_secs(&self) -> f64 {
+        let stats: String = self.command(&["INFO", "cpu"]).await;
+        let parts = ["used_cpu_sys:", "used_cpu_user:"].map(|start| {
+            let part = stats.lines().find_map(|line| line.strip_prefix(start));
+            part.unwrap().parse::<f64>().unwrap()
+        });
+        parts.iter().sum()
+    }
+
     /// A connection of the test's own, for a server that may be busy.
     pub(crate) async fn connection(&self) -> MultiplexedConnection {
         let client = redis::Client::open(self.url()).unwrap();

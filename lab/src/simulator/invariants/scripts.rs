@@ -29,8 +29,8 @@ use crate::{
 pub(in crate::simulator) struct Scripts {
     ledger: Ledger,
     keys: BTreeMap<Arc<str>, KeyView>,
-    /// When a process last gave a sign of life for a key (ms).
-    last_alive_at: BTreeMap<(Arc<str>, String), u64>,
+    /// Until when a process may be silent for a key (ms): `waiter_ttl` after its last sign of life.
+    alive_until: BTreeMap<(Arc<str>, String), u64>,
     waiters: BTreeMap<Nonce, Waiter>,
     /// From when on (ms) a LOCK of a nonce whose lease expired may be granted again: when its
     /// sender has seen a later time, or at once where no copy of the LOCK was in flight at the
@@ -51,7 +51,7 @@ impl Default for Scripts {
         Self {
             ledger: Ledger::of_scripts(),
             keys: BTreeMap::new(),
-            last_alive_at: BTreeMap::new(),
+            alive_until: BTreeMap::new(),
             waiters: BTreeMap::new(),
             expired: BTreeMap::new(),
         }
@@ -89,6 +89,7 @@ impl Invariants {
         }
         let head = before.queue.first().copied();
         self.ledger(now, &command, &effects, |_| head);
+        self.scripts.check_queue_lasts(&key, &after);
         memory::check(keys, now, run, &before, &after);
     }
 
@@ -172,7 +173,7 @@ impl Invariants {
 
     /// The grant of whose force-unlock this publication of a script notifies.
     pub(in crate::simulator) fn forced_by(run: &Run, push: &[u8]) -> Option<Acquisition> {
-        let (_, notice) = run.args.get(3).filter(|_| run.verb == Verb::Unlock)?.split_first()?;
+        let notice = run.args.get(4).filter(|_| run.verb == Verb::Unlock)?;
         let is_notice = push.ends_with(&[notice, b"\r\n".as_slice()].concat());
         let text = String::from_utf8_lossy(notice);
         let mut words = text.strip_prefix("2 ").filter(|_| is_notice)?.split(' ');
@@ -197,7 +198,8 @@ impl Invariants {
 impl Scripts {
     fn note_life(&mut self, key: &Arc<str>, now: ClusterTime, run: &Run) {
         let process = setting(run, 0);
-        self.last_alive_at.insert((key.clone(), process), now.0);
+        let until = now.0 + number(&setting(run, 2));
+        self.alive_until.insert((key.clone(), process), until);
     }
 
     /// A LOCK waits. A copy of one that waits already may end its wait earlier or later; that of
@@ -271,14 +273,14 @@ impl Scripts {
             Verb::Unlock | Verb::Extend => Some(nonce(&arg(1))),
             Verb::Poll | Verb::Inspect | Verb::Mark => None,
         };
-        let word = run.reply.as_ref().map(word).unwrap_or_default();
+        let word = run.reply.as_deref().map(word).unwrap_or_default();
         let mut effects = Vec::new();
         let (process, request) = (ProcessId(0), 0);
         let mut passed = Vec::new();
         let ends = run.verb == Verb::Unlock && !word.is_empty() && !is_late_force(run);
         let unlocked = own.filter(|_| ends);
         if let Some(nonce) = unlocked {
-            let was = match &*word {
+            let was = match word {
                 "held" => PriorState::Held,
                 // Granted again with another token: the UNLOCK frees it, and does not say so.
                 _ if before.holder.is_some_and(|held| held.nonce == nonce) => PriorState::Held,
@@ -297,7 +299,7 @@ impl Scripts {
         }
         for nonce in before.queue.iter().filter(|nonce| !after.queue.contains(nonce)) {
             if Some(*nonce) != unlocked && is.is_none_or(|(holder, _)| holder != *nonce) {
-                self.check_dropped(*nonce, key, now, run);
+                self.check_dropped(*nonce, key, now);
                 let (key, nonce) = (key.clone(), *nonce);
                 effects.push(Effect::Dropped { key, nonce, process });
             }
@@ -317,7 +319,7 @@ impl Scripts {
                     // Dropped, and enqueued again by this script; or passed by a try.
                     let again = run.verb == Verb::Lock && own == Some(*waiter);
                     assert!(again || tries, "{nonce} was granted {key} before {waiter}");
-                    self.check_dropped(*waiter, key, now, run);
+                    self.check_dropped(*waiter, key, now);
                     if tries {
                         let (key, nonce) = (key.clone(), *waiter);
                         passed.push(nonce);
@@ -350,7 +352,7 @@ impl Scripts {
                 effects.push(Effect::Queued { key, nonce, process });
             }
         }
-        let refusal = own.zip(refusal(&word)).filter(|_| run.verb == Verb::Lock);
+        let refusal = own.zip(refusal(word)).filter(|_| run.verb == Verb::Lock);
         if let Some((nonce, reason)) = refusal {
             if reason == Refusal::Held {
                 let is_free = after.holder.is_none() && after.queue.is_empty();
@@ -367,13 +369,21 @@ impl Scripts {
     }
 
     /// A waiter is dropped only after its own deadline, or when its process is silent.
-    fn check_dropped(&self, nonce: Nonce, key: &Arc<str>, now: ClusterTime, run: &Run) {
+    fn check_dropped(&self, nonce: Nonce, key: &Arc<str>, now: ClusterTime) {
         let Some(waiter) = self.waiters.get(&nonce) else { return };
-        let waiter_ttl = number(&setting(run, 2));
         let over = waiter.until.is_some_and(|(first, _)| first <= now.0);
-        let last_alive_at = self.last_alive_at.get(&(key.clone(), waiter.process.clone()));
-        let silent = last_alive_at.is_none_or(|at| now.0 >= at + waiter_ttl);
+        let alive_until = self.alive_until.get(&(key.clone(), waiter.process.clone()));
+        let silent = alive_until.is_none_or(|until| now.0 >= *until);
         assert!(over || silent, "a waiter for {key} was dropped before its time: {nonce}");
+    }
+
+    /// A queue does not expire before the last of its processes is silent.
+    fn check_queue_lasts(&self, key: &Arc<str>, after: &KeyView) {
+        for waiter in after.queue.iter().filter_map(|nonce| self.waiters.get(nonce)) {
+            let alive_until = self.alive_until.get(&(key.clone(), waiter.process.clone()));
+            let lasts = alive_until.is_none_or(|until| after.queue_end >= Some(*until));
+            assert!(lasts, "the queue of {key} expires before {} is silent", waiter.process);
+        }
     }
 }
 
@@ -383,7 +393,7 @@ fn expired(key: &Arc<str>, nonce: Nonce, token: u64) -> Effect {
 
 /// Whether it is a force-unlock that found another grant, or none, and changed nothing.
 fn is_late_force(run: &Run) -> bool {
-    run.args[3].len() > 1 && run.reply.as_ref().is_ok_and(|reply| word(reply) != "held")
+    !run.args[4].is_empty() && run.reply.as_ref().is_ok_and(|reply| word(reply) != "held")
 }
 
 /// An option that the script has: the process, nonce_memory, waiter_ttl and more.
@@ -393,7 +403,7 @@ fn setting(run: &Run, at: usize) -> String {
 }
 
 /// The first word of a result.
-fn word(reply: &String) -> &str {
+fn word(reply: &str) -> &str {
     reply.split(' ').next().unwrap_or_default()
 }
 

@@ -31,6 +31,7 @@ impl Core {
                 self.granted(now, nonce, key, token, (waited, lease));
             }
             Event::Queued { nonce, holder_lease } => self.queued(now, nonce, holder_lease),
+            Event::MinCheckInterval(shortest) => self.min_check_interval = shortest,
             Event::Held { nonce } => self.refused(now, nonce, || Reply::Held),
             Event::Ended { nonce } => self.refused(now, nonce, || Reply::Ended),
             Event::Stale { nonce } => self.stale(now, nonce),
@@ -105,10 +106,15 @@ impl Core {
 
     /// The granting side has queued a LOCK.
     fn queued(&mut self, now: Instant, nonce: Nonce, holder_lease: Option<Duration>) {
-        let Self { profile, rng, pending, .. } = self;
+        let Self { profile, rng, pending, min_check_interval, .. } = self;
         pending.enqueued(now, RequestId::Lock(nonce), |lease| {
             let longest = profile.check_every?;
-            Some(check_interval(holder_lease, lease, longest, rng))
+            // A third of the lease, so that a lost grant is found early, where the interval allows it.
+            Some(check_interval(
+                holder_lease,
+                (lease / 3).min(longest).max(*min_check_interval),
+                rng,
+            ))
         });
     }
 

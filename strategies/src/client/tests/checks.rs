@@ -65,6 +65,22 @@ fn checks_that_are_due_soon_leave_together() {
     assert_eq!(core.next_wake(), Some(at(60_000)), "no check is left");
 }
 
+#[test]
+fn many_waiters_have_a_longer_check_interval() {
+    let mut core = core(false);
+    core.call(at(0), waits(1, 60_000));
+    sent(&mut core, 0);
+    let third = 3_333;
+    for (interval, lease, earliest, latest) in
+        [(0, 60, third * 4 / 5, third + 1), (20, 60, 16_000, 20_000), (20, 5, 5_000, 5_002)]
+    {
+        core.handle(at(0), Event::MinCheckInterval(Duration::from_secs(interval)));
+        let holder_lease = Some(Duration::from_secs(lease));
+        core.handle(at(0), Event::Queued { nonce: nonce(1), holder_lease });
+        assert!((at(earliest)..=at(latest)).contains(&core.next_wake().unwrap()));
+    }
+}
+
 /// Within a quarter of the interval.
 #[test]
 fn check_that_is_due_later_waits() {

@@ -32,8 +32,8 @@ use crate::{
 /// How many lists may be pending on the connection; more wait here. It bounds what a lost connection
 /// leaves of unknown fate.
 const IN_FLIGHT_MAX: usize = 256;
-/// How many bytes the library gathers for one write: about eight requests, which the server runs
-/// while the next are encoded. Larger writes were slower.
+/// How many bytes the library gathers for one write: about eight requests. The server runs them
+/// while the next are encoded.
 const WRITE_BYTES: usize = 4096;
 /// How many bytes one poll of the library's driver reads. Without a limit it reads until nothing is
 /// left, and a stranger may publish faster than this process reads.

@@ -106,7 +106,7 @@ fn requests_of_a_list_have_a_fixed_stride() {
     };
     let lists = [
         (vec![lock(Until::Now, None, false), lock(Until::Forever, Some("a b"), true)], 6),
-        (vec![unlock(None), unlock(Some("it hangs"))], 3),
+        (vec![unlock(None), unlock(Some("it hangs"))], 4),
         (vec![Request::Command(extend); 2], 3),
         (vec![poll(0), poll(3)], 1),
         (vec![Request::Command(Command::Inspect { id: 1, key: key.clone() }); 2], 0),

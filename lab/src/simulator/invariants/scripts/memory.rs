@@ -19,8 +19,8 @@ pub(super) fn check(
     let mut forgotten_at = |nonce: Nonce| keys.score(&run.keys[1], &nonce.to_string());
     if let Some(Holder { nonce: holder, expires_at, .. }) = after.holder {
         let own = run.verb == Verb::Lock && nonce(&arg(2)) == holder;
-        let word = run.reply.as_ref().map(word).unwrap_or_default();
-        let copied = own && arg(5) == "c" && ["granted", "again"].contains(&&*word);
+        let word = run.reply.as_deref().map(word).unwrap_or_default();
+        let copied = own && arg(5) == "c" && ["granted", "again"].contains(&word);
         let from_queue = !own && before.queue.contains(&holder);
         let was_kept = before.holder.is_some_and(|held| held.nonce == holder && before.remembers());
         if copied || from_queue || was_kept {
@@ -29,7 +29,7 @@ pub(super) fn check(
         }
     }
     let unlocked = (run.verb == Verb::Unlock).then(|| nonce(&arg(1)));
-    if let Some(nonce) = unlocked.filter(|_| arg(3).starts_with('c') && !is_late_force(run)) {
+    if let Some(nonce) = unlocked.filter(|_| arg(3) == "c" && !is_late_force(run)) {
         let at = forgotten_at(nonce);
         assert_eq!(at, Some(now.0 + 1 + memory), "how long an unlocked nonce is remembered");
     }

@@ -137,8 +137,7 @@ fn one_publication_grants_several_keys() {
     lab.turn();
     lab.say(&listed("5", &["queued 9", "queued 9"]));
     lab.turn();
-    let grants = format!("1 {} 9 100 400 3000\n{0} 9 100 400 3000", nonce(1));
-    let grants = grants.replacen(&nonce(1).to_string(), &nonce(2).to_string(), 1);
+    let grants = format!("1 {} 9 100 400 3000\n{} 9 100 400 3000", nonce(2), nonce(1));
     lab.say(&format!(">3\r\n$7\r\nmessage\r\n$1\r\nt\r\n{}", bulk(&grants)));
     let events = lab.turn();
     let granted = |event: &Event| match event {

@@ -116,7 +116,7 @@ fn signs_of_life_are_bounded() {
     let mut lab = lab();
     // More than 256 lists.
     for number in 0..4_200 {
-        lab.submit(lock_of(&format!("k{number}"), number));
+        lab.submit(lock_of(&format!("k{}", number % 10), number));
     }
     lab.turn();
     lab.commands();
@@ -125,6 +125,18 @@ fn signs_of_life_are_bounded() {
     }
     assert!(polls(&mut lab).is_empty());
     assert!(lab.backend.next_wake().unwrap() > lab.now.after(SIGN));
+}
+
+#[test]
+fn many_keys_are_checked_less_often() {
+    let options = Lab::options().waiter_ttl(Duration::from_secs(60));
+    let mut lab = Lab::with(Way::Open, options);
+    lab.connect();
+    for number in 0..2_000 {
+        lab.submit(lock_of(&format!("k{number}"), number));
+    }
+    let [Event::MinCheckInterval(interval)] = lab.turn()[..] else { panic!("its interval") };
+    assert!(interval >= Duration::from_millis(1_500));
 }
 
 #[test]
