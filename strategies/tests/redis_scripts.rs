@@ -106,13 +106,9 @@ async fn copy_of_a_waiting_lock_is_a_sign_of_life() {
     assert_eq!(scripts.holder().await, Some(hex(2)));
 }
 
-/// Everything in Redis. The fields of a hash have no order.
-async fn content(scripts: &Scripts) -> (Vec<String>, Vec<Option<Vec<u8>>>, Vec<String>) {
-    let mut dump = full::dump(scripts).await;
-    dump.remove(NAMES.iter().position(|name| *name == WAITERS).unwrap());
-    let mut fields: Vec<String> = scripts.server.command(&["HGETALL", WAITERS]).await;
-    fields.sort();
-    (scripts.server.keys().await, dump, fields)
+/// Everything in Redis, with the names of all keys.
+async fn content(scripts: &Scripts) -> (Vec<String>, full::Dump) {
+    (scripts.server.keys().await, full::dump(scripts).await)
 }
 
 /// Contract, rule 11: every reason for a refusal.

@@ -2,6 +2,8 @@
 //! rule 9). Method: every verb in every state of a key, with `maxmemory` of one byte; the content
 //! of Redis is compared.
 
+use std::collections::BTreeMap;
+
 use redis::Value;
 
 use super::scripts::*;
@@ -86,13 +88,16 @@ fn alive(process: u8) -> String {
     format!("@{process:032x}")
 }
 
+/// The fields of the hash, whose dump has no fixed order, and dumps of the rest.
+pub(super) type Dump = (BTreeMap<String, String>, Vec<Option<Vec<u8>>>);
+
 /// Everything in Redis.
-pub(super) async fn dump(scripts: &Scripts) -> Vec<Option<Vec<u8>>> {
-    let mut all = Vec::new();
-    for name in NAMES {
-        all.push(scripts.server.command::<Option<Vec<u8>>>(&["DUMP", name]).await);
+pub(super) async fn dump(scripts: &Scripts) -> Dump {
+    let mut dumps = Vec::new();
+    for name in NAMES.into_iter().filter(|name| *name != WAITERS) {
+        dumps.push(scripts.server.command(&["DUMP", name]).await);
     }
-    all
+    (scripts.server.command(&["HGETALL", WAITERS]).await, dumps)
 }
 
 #[tokio::test]

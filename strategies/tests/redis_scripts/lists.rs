@@ -132,6 +132,23 @@ async fn grants_to_a_process_are_one_message() {
     assert_eq!(scripts.server.calls("publish").await, 2);
 }
 
+/// Labels may have them, and so may a value that another program wrote.
+#[tokio::test]
+async fn line_breaks_cut_no_reply() {
+    let mut scripts = Scripts::start().await;
+    let owned = [NEVER, &hex(1), "60000", "0", "-", "1 host +a\nb%"];
+    scripts.run_list(LOCK, 1, &[("k", &owned)]).await.unwrap();
+    for (name, value) in [("ns:{b0}:l:k1", "x\ny"), ("ns:{b0}:l:k2", "ab q 1 2 3 own\ner")] {
+        let _: Value = scripts.server.command(&["SET", name, value, "PX", "60000"]).await;
+    }
+    let list = ["k", "k1", "k2", "k3"].map(|key| (key, &[][..]));
+    let reply = scripts.run_list(INSPECT, 1, &list).await.unwrap();
+    let lines: Vec<&str> = reply.lines().collect();
+    assert_eq!((lines.len(), lines[1], lines[3]), (5, "foreign", "free"));
+    assert!(lines[0].ends_with(" 1 host +a%0Ab%25"), "{reply}");
+    assert!(lines[2].starts_with("held ab 1 3 ") && lines[2].ends_with(" own%0Aer"), "{reply}");
+}
+
 /// Each request of a list drops its share of dead waiters.
 #[tokio::test]
 async fn dead_waiters_of_a_key_delay_no_other_key() {

@@ -1,6 +1,7 @@
 //! Goal: the backend connects, tests its connection, reports what is lost with it, and reconnects.
 //! Method: a stream in memory and a clock of the test's own: no runtime, no server.
 
+mod refusals;
 mod replies;
 mod silence;
 
